@@ -1,0 +1,57 @@
+"""EvaluationResult: what every evaluation returns, at every border (JSON, MCP, trial log). A number that was not computed is null."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Source = Literal["memory_only", "simulate", "benchmark", "both"]
+Fidelity = Literal["synthetic", "heuristic", "simulate", "benchmark", "primus"]
+Fit = Literal["fits", "at_risk", "does_not_fit"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class ResultWarning(_Record):
+    """Something the numbers cannot show: `code` is stable and machine-readable, `text` is for people."""
+
+    code: str
+    text: str
+
+
+class EvaluationResult(_Record):
+    """One evaluated configuration. Memory in GB of 2**30 bytes, times in ms."""
+
+    trial_id: int | None = Field(None, description="number of the trial in the log, from 0")
+    legal: bool = Field(description="false: the trainer or the search policy refuses it; reason says why with the numbers")
+    reason: str | None = Field(None, description="why it is illegal; null when legal")
+    memory_per_gpu_gb: float | None = Field(None, description="device memory of the worst rank, which must fit")
+    param_optimizer_gb: float | None = Field(None, description="weights, gradients and optimizer states of that rank")
+    activation_gb: float | None = Field(None, description="saved activations and transients at the peak of that rank")
+    iteration_ms: float | None = Field(None, description="one optimizer step; null when it does not fit or was not computed")
+    tokens_per_s_per_gpu: float | None = Field(None, description="GBS * sequence length / iteration / GPUs: what is maximised")
+    tflops_per_s_per_gpu: float | None = Field(None, description="model FLOPs (no recompute) per second and GPU, in TFLOP/s")
+    bubble_ratio: float | None = Field(None, description="idle share of the pipeline, 0 at PP 1")
+    comm_breakdown: dict[str, float] | None = Field(None, description="ms of communication by collective, and their total")
+    source: Source = Field("memory_only", description="what produced the numbers")
+    resolved: dict[str, Any] | None = Field(None, description="the full configuration that was priced")
+    fidelity: Fidelity = Field("simulate", description="class of the numbers; classes are never ranked together")
+    backend: str | None = Field(None, description="GEMM backend: roofline or origami")
+    profile: str | None = Field(None, description="dated software profile whose rates were used")
+    engine_version: str = Field(description="version of the projection engine")
+    mfu: float | None = Field(None, description="model FLOPs over dense peak of the GEMM precision")
+    dp: int | None = Field(None, description="data-parallel size that splits the batch: world / (TP PP CP)")
+    expert_dp: int | None = Field(None, description="replicas of a routed expert: world / (ETP PP EP)")
+    micro_batches: int | None = Field(None, description="micro-batches of an iteration: GBS / (MBS dp)")
+    comm_exposed_ms: float | None = Field(None, description="communication that nothing hides")
+    time_breakdown: dict[str, float] | None = Field(None, description="ms by component; sums to iteration_ms")
+    memory_breakdown: dict[str, float] | None = Field(None, description="GB by component on the worst rank; sums to memory_per_gpu_gb")
+    per_rank_memory_gb: list[float] | None = Field(None, description="device memory of each pipeline rank")
+    memory_upper_gb: float | None = Field(None, description="upper bound of the estimate")
+    fits_physically: Fit | None = Field(None, description="estimate and upper bound against usable HBM, margin 0")
+    within_margin: bool | None = Field(None, description="estimate <= HBM * (1 - margin): the constraint of the search")
+    confidence: str | None = Field(None, description="error band of the numbers and where it comes from")
+    warnings: list[ResultWarning] = Field(default_factory=list)

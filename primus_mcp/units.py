@@ -1,0 +1,26 @@
+"""The only conversion factors in the repository. Inside everything is SI (bytes, seconds, FLOP/s); GB of memory means 2**30 bytes at the border."""
+
+from __future__ import annotations
+
+GIB = 2**30
+MIB = 2**20
+GB_PER_S = 1e9
+TFLOPS = 1e12
+MS_PER_S = 1e3
+US = 1e-6
+MHZ = 1e6
+
+FP32_BYTES = 4
+BF16_BYTES = 2
+FP8_BYTES = 1
+INT64_BYTES = 8
+
+
+def bytes_to_gb(size_bytes: float) -> float:
+    """Bytes to GB of memory (2**30 bytes)."""
+    return size_bytes / GIB
+
+
+def seconds_to_ms(time_s: float) -> float:
+    """Seconds to milliseconds."""
+    return time_s * MS_PER_S
