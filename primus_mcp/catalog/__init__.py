@@ -1,0 +1,1 @@
+"""Data only: models, hardware and engine constants, every number with its source."""

@@ -1,0 +1,1 @@
+"""Evaluators: from a trial to an EvaluationResult, cheapest sufficient step first."""

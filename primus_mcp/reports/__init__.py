@@ -1,0 +1,1 @@
+"""What people read: tables, plots, exports, summaries."""

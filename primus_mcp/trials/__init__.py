@@ -1,0 +1,1 @@
+"""What is on disk: the trial log, the journal, the budget derived from it, the scratchpad."""

@@ -1,0 +1,1 @@
+"""Forward, input-gradient and weight-gradient cost of each kind of layer."""

@@ -1,0 +1,1 @@
+"""Memory of every pipeline rank at the moment of its peak."""

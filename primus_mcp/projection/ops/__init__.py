@@ -1,0 +1,1 @@
+"""Shape to seconds and bytes: GEMM, attention, element-wise passes, collectives."""

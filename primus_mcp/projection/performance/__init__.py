@@ -1,0 +1,1 @@
+"""Iteration time of a configuration, and where it goes."""

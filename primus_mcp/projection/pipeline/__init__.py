@@ -1,0 +1,1 @@
+"""Pipeline schedules as orders of tasks, and the simulator that times them."""

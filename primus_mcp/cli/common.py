@@ -1,0 +1,98 @@
+"""Arguments that several commands share, and how they become records."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from primus_mcp.errors import InputError
+
+if TYPE_CHECKING:
+    from primus_mcp.inputs.cluster import TargetCluster
+    from primus_mcp.inputs.workload import Workload
+
+
+def positive_number(text: str) -> float:
+    """A finite number above 0, for argparse."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+    if not math.isfinite(value) or value <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number above 0")
+    return value
+
+
+def count(text: str) -> int:
+    """A whole number of 0 or more, for argparse."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
+    if not 0 <= value <= 10**9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not between 0 and 1,000,000,000")
+    return value
+
+
+def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
+    """--workload and what resolves it."""
+    parser.add_argument("--workload", type=Path, required=True, metavar="YAML", help="Primus pretrain YAML")
+    parser.add_argument("--primus-root", type=Path, metavar="DIR", help="Primus checkout whose model and module files come first")
+    parser.add_argument(
+        "--vocab",
+        choices=("as-run", "tokenizer"),
+        default="as-run",
+        help="as-run: the vocabulary that the YAML makes the trainer build (mock data has its own); tokenizer: the model's own",
+    )
+
+
+def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
+    """--target-cluster."""
+    parser.add_argument("--target-cluster", type=Path, required=True, metavar="YAML", help="target-cluster YAML")
+
+
+def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
+    """--gemm-backend, --allow-policy, --gbs, --scale-gbs."""
+    parser.add_argument(
+        "--gemm-backend", choices=("auto", "roofline", "origami"), default="auto", help="GEMM model (auto: Origami where installed)"
+    )
+    parser.add_argument(
+        "--allow-policy", action="store_true", help="lift the policy bounds of the search; what the trainer cannot run stays refused"
+    )
+    batch = parser.add_mutually_exclusive_group()
+    batch.add_argument("--gbs", type=count, metavar="N", help="global batch size of the baseline")
+    batch.add_argument("--scale-gbs", action="store_true", help="scale the workload's global batch size by target GPUs / source GPUs")
+
+
+def load_workload(arguments: argparse.Namespace) -> Workload:
+    """The workload that --workload names."""
+    from primus_mcp.inputs.workload import read_workload
+
+    return read_workload(arguments.workload, primus_root=arguments.primus_root, vocab=arguments.vocab)
+
+
+def load_cluster(arguments: argparse.Namespace) -> TargetCluster:
+    """The cluster that --target-cluster names."""
+    from primus_mcp.inputs.cluster import read_cluster
+
+    return read_cluster(arguments.target_cluster, primus_root=arguments.primus_root)
+
+
+def knob_values(pairs: list[str] | None, flag: str) -> dict[str, object]:
+    """`tp=8 fp8=none` to a mapping; values are read as JSON scalars, bare words as text."""
+    import json
+
+    values: dict[str, object] = {}
+    for pair in pairs or []:
+        name, separator, text = pair.partition("=")
+        if not separator or not name or not text:
+            raise InputError(f"{pair!r} is not knob=value", where=flag, remedy="write for example tp=8")
+        if name in values:
+            raise InputError(f"{name} is given twice", where=flag, remedy="give each knob once")
+        try:
+            values[name] = json.loads(text)
+        except ValueError:
+            values[name] = text
+    return values

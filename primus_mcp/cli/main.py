@@ -1,0 +1,107 @@
+"""`primus-mcp`: parses the command line, runs one command, turns every failure into one line and an exit code.
+
+Exit codes: 0 ok, 1 a bug of ours, 2 bad input, 3 nothing legal fits, 4 stopped early.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import NoReturn
+
+from primus_mcp.errors import PrimusMcpError
+
+EXIT_OK, EXIT_BUG, EXIT_BAD_INPUT, EXIT_NOTHING_FITS, EXIT_STOPPED_EARLY = 0, 1, 2, 3, 4
+
+COMMANDS: dict[str, str] = {
+    "tune": "search for the fastest configuration that fits, and write its artefacts",
+    "evaluate": "price one configuration: memory, time, verdict",
+    "axes": "the legal values of every knob for this workload on this cluster",
+    "check": "what would really run: the resolved model, and where it differs from the published one",
+    "models": "models in the catalogue",
+    "gpus": "GPUs in the catalogue",
+}
+"""Each command lives in `primus_mcp.cli.<name>`, which has `add_arguments(parser)` and `run(arguments) -> int`."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one line, with a suggestion for a mistyped flag."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print one line and leave with exit code 2."""
+        words = message.removeprefix("unrecognized arguments: ").split()
+        if message.startswith("unrecognized") and words:
+            flags = [flag for action in self._actions for flag in action.option_strings]
+            near = get_close_matches(words[0].split("=")[0], flags, n=1)
+            message = f"unknown argument {words[0]!r}" + (f"; did you mean {near[0]}?" if near else "")
+        print(f"error: {message} (see `{self.prog} --help`)", file=sys.stderr)
+        raise SystemExit(EXIT_BAD_INPUT)
+
+
+def _parsers(command: str | None) -> tuple[Parser, dict[str, Parser]]:
+    parser = Parser(
+        prog="primus-mcp",
+        description="Finds the Primus training configuration with the most tokens/s/GPU that fits in memory.",
+        epilog="exit codes: 0 ok, 1 internal error, 2 bad input, 3 nothing legal fits, 4 stopped early",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    by_name: dict[str, Parser] = {}
+    for name, text in COMMANDS.items():
+        by_name[name] = subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
+    if command is not None:
+        importlib.import_module(f"primus_mcp.cli.{command}").add_arguments(by_name[command])
+    return parser, by_name
+
+
+def _run(argv: Sequence[str]) -> int:
+    command = next((word for word in argv if word in COMMANDS), None)
+    parser, by_name = _parsers(command)
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:
+        by_name.get(arguments.command or "", parser).error("unrecognized arguments: " + " ".join(unknown))
+    if arguments.version:
+        from primus_mcp.version import PACKAGE_VERSION
+
+        print(f"primus-mcp {PACKAGE_VERSION}")
+        return EXIT_OK
+    if arguments.command is None:
+        parser.print_help()
+        return EXIT_OK
+    return int(importlib.import_module(f"primus_mcp.cli.{arguments.command}").run(arguments))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code. No traceback reaches the user unless PRIMUS_MCP_DEBUG is set."""
+    debug = bool(os.environ.get("PRIMUS_MCP_DEBUG"))
+    logging.basicConfig(stream=sys.stderr, level=logging.DEBUG if debug else logging.WARNING, format="%(levelname)s: %(message)s")
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        code = _run(sys.argv[1:] if argv is None else argv)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return EXIT_STOPPED_EARLY
+    except PrimusMcpError as error:
+        if debug:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except Exception as error:
+        if debug:
+            raise
+        text = " ".join(str(error).split()) or "no message"
+        print(f"internal error: {type(error).__name__}: {text}; set PRIMUS_MCP_DEBUG=1 for the traceback and report it", file=sys.stderr)
+        return EXIT_BUG
