@@ -22,10 +22,10 @@ ROOMS = [
     ("session",),
     ("tools",),
     ("server", "driver"),
-    ("cli", "__main__", "__init__"),
+    ("cli",),
+    ("__main__", "__init__"),
 ]
 LEVEL = {room: level for level, rooms in enumerate(ROOMS) for room in rooms}
-PROJECTION_ORDER = ["parameters", "placement", "ops", "layers", "memory", "pipeline", "performance"]
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 
