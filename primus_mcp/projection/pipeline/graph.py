@@ -1,0 +1,165 @@
+"""The dependency graph of an order, in a sequence in which every node follows what it waits for. No times in it.
+
+Node 0 is time zero; row k describes node k + 1 as (previous node of its rank, node of its input, index of the latency, index of the
+duration), both indices into the value table of `value_table`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from primus_mcp.projection.pipeline.order import Order, Task, stage_of
+from primus_mcp.projection.pipeline.schedules import build_order
+
+GraphRow = tuple[int, int, int, int]
+_BLOCK = {"F": 0, "B": 1, "W": 2, "D": 3}
+_HOP_BLOCK = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """`task_nodes[rank][i]` is the node of the rank's i-th task; `tails[rank]` its last node (a blocking transfer may follow the task)."""
+
+    order: Order
+    rows: tuple[GraphRow, ...]
+    task_nodes: tuple[tuple[int, ...], ...]
+    tails: tuple[int, ...]
+
+
+def value_table(
+    forward_s: tuple[float, ...], backward_s: tuple[float, ...], weight_s: tuple[float, ...], hop_s: tuple[float, ...]
+) -> list[float]:
+    """Seconds by index: 0, then F, B, W and D = B + W of every stage, then one hop for every boundary between stages."""
+    whole = [backward + weight for backward, weight in zip(backward_s, weight_s, strict=True)]
+    return [0.0, *forward_s, *backward_s, *weight_s, *whole, *hop_s]
+
+
+def check_complete(order: Order) -> None:
+    """Every rank holds F and (D, or B and W) of all its micro-batches and chunks once, F before B before W. Raises ValueError."""
+    for rank, row in enumerate(order.ranks):
+        seen: dict[Task, int] = {}
+        for place, task in enumerate(row):
+            if task in seen:
+                raise ValueError(f"rank {rank} runs {task} twice")
+            seen[task] = place
+        for chunk in range(order.vpp):
+            for i in range(order.micro_batches):
+                _check_one(rank, i, chunk, seen)
+        if seen:
+            raise ValueError(f"rank {rank} runs tasks that do not exist: {list(seen)[:3]}")
+
+
+def _check_one(rank: int, micro_batch: int, chunk: int, seen: dict[Task, int]) -> None:
+    """Removes the tasks of one micro-batch and chunk from `seen`; raises where one lacks or comes too early."""
+    what = f"rank {rank}, micro-batch {micro_batch}, chunk {chunk}"
+    forward = seen.pop(Task("F", micro_batch, chunk), None)
+    whole = seen.pop(Task("D", micro_batch, chunk), None)
+    if forward is None:
+        raise ValueError(f"{what}: no F")
+    if whole is not None:
+        steps = [forward, whole]
+    else:
+        split = seen.pop(Task("B", micro_batch, chunk), None), seen.pop(Task("W", micro_batch, chunk), None)
+        if split[0] is None or split[1] is None:
+            raise ValueError(f"{what}: needs D, or B and W")
+        steps = [forward, split[0], split[1]]
+    if steps != sorted(steps):
+        raise ValueError(f"{what}: F, B, W out of order")
+
+
+class _Builder:
+    """Sweeps the ranks round robin and appends what is ready."""
+
+    def __init__(self, order: Order, *, blocking: bool) -> None:
+        self.order, self.blocking = order, blocking
+        self.stages = order.pp * order.vpp
+        self.stage = [[stage_of(r, c, order.pp, vee=order.vee) for c in range(order.vpp)] for r in range(order.pp)]
+        self.rank_of = {stage: rank for rank, chunks in enumerate(self.stage) for stage in chunks}
+        self.rows: list[GraphRow] = []
+        self.nodes: list[list[int]] = [[] for _ in range(order.pp)]
+        self.tails = [0] * order.pp
+        self.output: dict[tuple[bool, int, int], int] = {}  # (is forward, stage, micro-batch) -> node where its output is ready
+
+    def input_of(self, rank: int, task: Task) -> tuple[int, int] | None:
+        """(node, latency index) that the task waits for besides its rank; None while that has not run."""
+        if task.kind == "W":
+            return 0, 0
+        stage, forward = self.stage[rank][task.chunk], task.kind == "F"
+        source = stage - 1 if forward else stage + 1
+        if source < 0 or source == self.stages:
+            return 0, 0
+        node = self.output.get((forward, source, task.micro_batch))
+        if node is None:
+            return None
+        local = self.blocking or self.rank_of[source] == rank
+        return node, 0 if local else self.hop_index(min(stage, source))
+
+    def hop_index(self, boundary: int) -> int:
+        return 1 + _HOP_BLOCK * self.stages + boundary
+
+    def add(self, rank: int, task: Task, source: tuple[int, int]) -> None:
+        stage, forward = self.stage[rank][task.chunk], task.kind == "F"
+        self.rows.append((self.tails[rank], *source, 1 + _BLOCK[task.kind] * self.stages + stage))
+        self.nodes[rank].append(len(self.rows))
+        target = stage + 1 if forward else stage - 1
+        if self.blocking and task.kind != "W" and 0 <= target < self.stages and self.rank_of[target] != rank:
+            self.rows.append((len(self.rows), 0, 0, self.hop_index(min(stage, target))))
+        self.tails[rank] = len(self.rows)
+        if task.kind != "W":
+            self.output[forward, stage, task.micro_batch] = len(self.rows)
+
+    def sweep(self) -> Iterator[int]:
+        """Runs every rank as far as it gets; yields the number of tasks run."""
+        while True:
+            moved = 0
+            for rank, row in enumerate(self.order.ranks):
+                done = self.nodes[rank]
+                while len(done) < len(row):
+                    task = row[len(done)]
+                    source = self.input_of(rank, task)
+                    if source is None:
+                        break
+                    self.add(rank, task, source)
+                    moved += 1
+            yield moved
+
+
+def build_graph(order: Order, *, blocking: bool = False) -> Graph:
+    """The graph of an order: F(i, s) waits for F(i, s-1), B or D(i, s) for B or D(i, s+1), on the last stage for F(i, s), W(i, s) for B(i, s).
+
+    blocking: a rank also waits for each transfer that it sends. Raises ValueError for a task that is missing, doubled or out of
+    order, and for a deadlock, naming the task at which every rank waits.
+    """
+    check_complete(order)
+    builder = _Builder(order, blocking=blocking)
+    for moved in builder.sweep():
+        if not moved:
+            break
+    waiting = [
+        f"rank {rank} waits at {row[len(builder.nodes[rank])]}"
+        for rank, row in enumerate(order.ranks)
+        if len(builder.nodes[rank]) < len(row)
+    ]
+    if waiting:
+        raise ValueError("deadlock: " + "; ".join(waiting))
+    return Graph(order=order, rows=tuple(builder.rows), task_nodes=tuple(map(tuple, builder.nodes)), tails=tuple(builder.tails))
+
+
+@lru_cache(maxsize=512)
+def named_graph(
+    schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, live_cap: int | None, blocking: bool
+) -> Graph:
+    """The graph of a schedule by name, built once."""
+    return build_graph(build_order(schedule, pp, vpp, micro_batches, group_size, live_cap), blocking=blocking)
+
+
+def end_times(graph: Graph, values: list[float]) -> list[float]:
+    """End of every node: end = max(end[previous], end[input] + latency) + duration, the unique earliest execution."""
+    end = [0.0]
+    push = end.append
+    for previous, source, latency, duration in graph.rows:
+        free, ready = end[previous], end[source] + values[latency]
+        push((ready if ready > free else free) + values[duration])
+    return end

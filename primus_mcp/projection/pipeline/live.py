@@ -1,0 +1,68 @@
+"""What each rank holds in memory while it runs: from the order alone, no times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from primus_mcp.projection.pipeline.order import Kind, Row
+from primus_mcp.projection.pipeline.schedules import build_order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveState:
+    """What a rank holds just before it runs a task of `kind` on `chunk`.
+
+    forward_live[c] = micro-batches of chunk c whose F has run and whose B or D has not; weight_pending[c] = those whose B has run and
+    whose W has not. The two are disjoint. The micro-batch that the task itself works on is counted, except for an F, which adds
+    its own while it runs.
+    """
+
+    kind: Kind
+    chunk: int
+    forward_live: tuple[int, ...]
+    weight_pending: tuple[int, ...]
+
+
+def states_of_row(row: Row, vpp: int) -> tuple[LiveState, ...]:
+    """Distinct states of one rank, in the order in which they first appear."""
+    live, pending = [0] * vpp, [0] * vpp
+    found: dict[LiveState, None] = {}
+    for kind, _, chunk in row:
+        found[LiveState(kind=kind, chunk=chunk, forward_live=tuple(live), weight_pending=tuple(pending))] = None
+        if kind == "F":
+            live[chunk] += 1
+        elif kind == "D":
+            live[chunk] -= 1
+        elif kind == "B":
+            live[chunk] -= 1
+            pending[chunk] += 1
+        else:
+            pending[chunk] -= 1
+    return tuple(found)
+
+
+def live_states(
+    schedule: str, *, pp: int, vpp: int, micro_batches: int, group_size: int | None = None, live_cap: int | None = None
+) -> tuple[tuple[LiveState, ...], ...]:
+    """Per rank the distinct states in which it runs its tasks. Raises InputError where the schedule does not exist."""
+    return _live_states(schedule, pp, vpp, micro_batches, group_size, live_cap)
+
+
+@lru_cache(maxsize=4096)
+def _live_states(
+    schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, live_cap: int | None
+) -> tuple[tuple[LiveState, ...], ...]:
+    order = build_order(schedule, pp, vpp, micro_batches, group_size, live_cap)
+    return tuple(states_of_row(row, vpp) for row in order.ranks)
+
+
+def live_units(
+    schedule: str, pp: int, vpp: int, micro_batches: int, rank: int, group_size: int | None = None, live_cap: int | None = None
+) -> float:
+    """Peak of live micro-batches on a rank, in units of one micro-batch of 1/pp of the model (a chunk is 1/vpp).
+
+    Every micro-batch counts in full from the start of its F to the end of its D or W.
+    """
+    states = live_states(schedule, pp=pp, vpp=vpp, micro_batches=micro_batches, group_size=group_size, live_cap=live_cap)[rank]
+    return max(sum(state.forward_live) + sum(state.weight_pending) + (state.kind == "F") for state in states) / vpp

@@ -1,0 +1,52 @@
+"""What a pipeline schedule is: per rank an ordered list of tasks, and nothing else (no times, no bytes)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Kind = Literal["F", "B", "W", "D"]
+
+
+class Task(NamedTuple):
+    """F forward; B input gradient (with its recompute); W weight gradient; D = B and W in one go. `chunk` counts the rank's own chunks."""
+
+    kind: Kind
+    micro_batch: int
+    chunk: int
+
+
+Row = tuple[Task, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Tasks of every rank in the order in which it runs them.
+
+    `vee`: odd chunks are placed mirrored (the last stage of two lies on rank 0). `period`: micro-batches after which the steady
+    pattern repeats; 0 where it does not.
+    """
+
+    schedule: str
+    pp: int
+    vpp: int
+    micro_batches: int
+    vee: bool
+    period: int
+    ranks: tuple[Row, ...]
+
+    @property
+    def splits_weight_gradient(self) -> bool:
+        """Whether B and W are separate tasks."""
+        return any(task.kind == "B" for task in self.ranks[0])
+
+
+def stage_of(rank: int, chunk: int, pp: int, *, vee: bool) -> int:
+    """Model position (0 = embedding side) of a chunk: loop = chunk pp + rank; vee = mirrored on odd chunks."""
+    return chunk * pp + (pp - 1 - rank if vee and chunk % 2 else rank)
+
+
+def home_of(stage: int, pp: int, *, vee: bool) -> tuple[int, int]:
+    """(rank, chunk) of a model position: the inverse of `stage_of`."""
+    chunk, place = divmod(stage, pp)
+    return (pp - 1 - place if vee and chunk % 2 else place), chunk

@@ -1,0 +1,44 @@
+"""Which sizes each schedule exists for, with the numbers in the reason."""
+
+from __future__ import annotations
+
+SPLIT_SCHEDULES = ("zero-bubble", "zb-h2", "zero-bubble-heuristic", "zbv-formatted", "v-half", "v-min")
+VEE_SCHEDULES = ("zbv-formatted", "v-half", "v-min")
+ONE_CHUNK_SCHEDULES = ("gpipe", "1f1b", "zero-bubble", "zb-h2", "zero-bubble-heuristic")
+SCHEDULES = (*ONE_CHUNK_SCHEDULES, "interleaved", *VEE_SCHEDULES)
+
+
+def order_problem(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None = None) -> str | None:
+    """Why a schedule has no order for these sizes; None where it has one.
+
+    interleaved: pp >= 2, VPP >= 2, pp <= g <= m and (m mod g = 0 or m mod g >= pp), g = group size, pp by default (Megatron-LM
+    core/pipeline_parallel/schedules.py asserts both). zbv-formatted: VPP = 2 and m >= 2 pp - 1 (the runtime pads below that
+    without a word). v-half, v-min: VPP = 2, pp >= 2. The others: VPP = 1.
+    """
+    if schedule not in SCHEDULES:
+        return f"schedule {schedule!r} is not one of {', '.join(SCHEDULES)}"
+    if min(pp, vpp, micro_batches) < 1:
+        return f"PP {pp}, VPP {vpp} and {micro_batches} micro-batches must all be at least 1"
+    if schedule in ONE_CHUNK_SCHEDULES:
+        return f"{schedule} runs one chunk a rank, VPP is {vpp}" if vpp != 1 else None
+    if schedule == "interleaved":
+        return _interleaved_problem(pp, vpp, micro_batches, pp if group_size is None else group_size)
+    if vpp != 2:
+        return f"{schedule} needs VPP 2, VPP is {vpp}"
+    if schedule == "zbv-formatted":
+        least = 2 * pp - 1
+        return f"zbv-formatted needs at least 2*PP-1 = {least} micro-batches, there are {micro_batches}" if micro_batches < least else None
+    return f"{schedule} needs PP >= 2, PP is {pp}" if pp < 2 else None
+
+
+def _interleaved_problem(pp: int, vpp: int, micro_batches: int, group: int) -> str | None:
+    if pp < 2 or vpp < 2:
+        return f"interleaved needs PP >= 2 and VPP >= 2, PP is {pp} and VPP {vpp}"
+    if group < pp:
+        return f"the micro-batch group size {group} is below PP {pp}"
+    if group > micro_batches:
+        return f"interleaved needs at least {group} micro-batches (its group size), there are {micro_batches}"
+    rest = micro_batches % group
+    if rest and rest < pp:
+        return f"{micro_batches} micro-batches leave {rest} over groups of {group}: interleaved needs 0 or at least PP {pp} left"
+    return None
