@@ -1,0 +1,115 @@
+"""journal.jsonl: what happened, event by event. Budgets are counted from it, and a killed run is continued from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel
+
+from primus_mcp.trials.lines import JsonLines
+from primus_mcp.trials.log import Origin, utc_now
+from primus_mcp.trials.storage import RunDirectory
+
+JOURNAL_NAME = "journal.jsonl"
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    time: str = Field(default_factory=utc_now)
+
+
+class Reserved(_Event):
+    """A trial is about to be evaluated; without a `Done` of the same key it is evaluated again after a kill."""
+
+    event: Literal["reserved"] = "reserved"
+    key: str
+    origin: Origin
+    label: str = ""
+    measured: bool = False
+
+
+class Done(_Event):
+    """A trial stands in the log. `priced`: its time was computed; `repeated`: it stood there before."""
+
+    event: Literal["done"] = "done"
+    key: str
+    origin: Origin
+    trial_id: int
+    priced: bool
+    repeated: bool = False
+
+
+class Round(_Event):
+    """A round of the LLM driver has ended."""
+
+    event: Literal["round"] = "round"
+    index: int
+    iterations: int = 0
+    duration_s: float = 0.0
+    improved: bool = False
+
+
+class LlmCall(_Event):
+    """One call of a language model. `usd` null: its price is unknown."""
+
+    event: Literal["llm_call"] = "llm_call"
+    purpose: str
+    model: str
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float | None = None
+    duration_s: float = 0.0
+
+
+class Note(_Event):
+    """A remark that belongs to the history of the run."""
+
+    event: Literal["note"] = "note"
+    text: str
+
+
+class Job(_Event):
+    """A measured run or another long job changed its state."""
+
+    event: Literal["job"] = "job"
+    job_id: str
+    state: Literal["queued", "running", "finished", "failed"]
+    text: str = ""
+
+
+class Cancelled(_Event):
+    """A reservation or a job was given up."""
+
+    event: Literal["cancelled"] = "cancelled"
+    key: str
+    reason: str
+
+
+Event = Reserved | Done | Round | LlmCall | Note | Job | Cancelled
+
+
+class JournalLine(RootModel[Annotated[Event, Field(discriminator="event")]]):
+    """One line of the journal."""
+
+
+class Journal:
+    """The journal of one out-dir."""
+
+    def __init__(self, folder: RunDirectory) -> None:
+        self._lines: JsonLines[JournalLine] = JsonLines(folder, JOURNAL_NAME, JournalLine.model_validate_json)
+        self.path = self._lines.path
+
+    def events(self) -> Sequence[Event]:
+        """Everything so far, in order."""
+        return tuple(line.root for line in self._lines.read())
+
+    def append(self, event: Event, check: Callable[[Sequence[Event]], None] | None = None) -> None:
+        """Add an event. `check` sees all events under the same lock and refuses by raising, so a limit holds over all writers."""
+
+        def make(lines: Sequence[JournalLine]) -> JournalLine:
+            if check is not None:
+                check(tuple(line.root for line in lines))
+            return JournalLine(event)
+
+        self._lines.append(make)

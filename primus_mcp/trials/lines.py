@@ -1,0 +1,69 @@
+"""A file of JSON lines that several writers append to: read incrementally, appended under the folder's lock, torn tail repaired."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel
+
+from primus_mcp.errors import RunDirectoryError
+from primus_mcp.trials.storage import RunDirectory, append_durably, repair_tail, storage_error
+
+Record = TypeVar("Record", bound=BaseModel)
+
+
+class JsonLines(Generic[Record]):
+    """`parse(line) -> record` raises ValueError for a foreign line; the error that users see names the file and the line."""
+
+    def __init__(self, folder: RunDirectory, name: str, parse: Callable[[bytes], Record]) -> None:
+        self.path: Path = folder.path / name
+        self._folder, self._parse = folder, parse
+        self._records: list[Record] = []
+        self._offset = self._line = self._inode = 0
+        with folder.locked():
+            repair_tail(self.path)
+            self.read()
+
+    def read(self) -> Sequence[Record]:
+        """Every complete line so far; only what is new since the last call is parsed. A line in the making is left for later."""
+        with self._folder.guarded():
+            try:
+                with self.path.open("rb") as file:
+                    stat = self.path.stat()
+                    if stat.st_size < self._offset or stat.st_ino != self._inode:
+                        self._records, self._offset, self._line, self._inode = [], 0, 0, stat.st_ino
+                    file.seek(self._offset)
+                    fresh = file.read()
+            except FileNotFoundError:
+                self._records, self._offset, self._line = [], 0, 0
+                return ()
+            except OSError as error:
+                raise storage_error(error, self.path, "read") from error
+            for line in fresh[: fresh.rfind(b"\n") + 1].splitlines(keepends=True):
+                self._line += 1
+                if line.strip():
+                    self._records.append(self._parsed(line))
+                self._offset += len(line)
+            return tuple(self._records)
+
+    def _parsed(self, line: bytes) -> Record:
+        try:
+            return self._parse(line)
+        except ValueError as error:
+            number, self._line = self._line, self._line - 1
+            text = " ".join(str(error).split())[:200]
+            raise RunDirectoryError(
+                f"{self.path}: line {number} is not an entry of this version ({text}); remove that line or use another --out-dir"
+            ) from error
+
+    def append(self, make: Callable[[Sequence[Record]], Record | None]) -> Record | None:
+        """Under the lock: read what others wrote, let `make` decide from all of it, append its record (None: nothing) and fsync."""
+        with self._folder.locked():
+            repair_tail(self.path)
+            record = make(self.read())
+            if record is not None:
+                append_durably(self.path, record.model_dump_json().encode("utf-8") + b"\n")
+                self.read()
+            return record

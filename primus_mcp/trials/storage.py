@@ -1,0 +1,167 @@
+"""Files that survive a kill, a full disk and several writers: one lock a folder, fsynced appends, atomic replacement.
+
+Every `OSError` becomes a `RunDirectoryError` of one line. This module is the only one that knows about file descriptors.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import RLock, get_ident
+from typing import BinaryIO
+
+from filelock import FileLock, Timeout
+
+from primus_mcp.errors import RunDirectoryError
+
+LOCK_NAME = ".lock"
+LOCK_TIMEOUT_S = 60.0
+_CHUNK_BYTES = 65536
+_FULL = {errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC)}
+_log = logging.getLogger(__name__)
+
+
+def storage_error(error: OSError, path: Path, doing: str) -> RunDirectoryError:
+    """What happened to which file, and the remedy, in one line."""
+    if error.errno in _FULL:
+        remedy = "free space and run again with --resume: nothing that was logged is lost"
+    elif isinstance(error, NotADirectoryError | FileExistsError | IsADirectoryError):
+        remedy = "choose another --out-dir: a file or folder of that name is in the way"
+    else:
+        remedy = "choose a writable --out-dir"
+    return RunDirectoryError(f"cannot {doing} {path}: {error.strerror or error}; {remedy}")
+
+
+class RunDirectory:
+    """A folder that several processes and threads may write to; `locked()` gives one of them the right to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise storage_error(error, path, "create") from error
+        self._thread_lock = RLock()
+        self._lock = FileLock(path / LOCK_NAME, timeout=LOCK_TIMEOUT_S)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder's lock, against other threads and other processes; reentrant; freed by the system when a process dies."""
+        with self._thread_lock:
+            try:
+                self._lock.acquire()
+            except Timeout as error:
+                raise RunDirectoryError(
+                    f"{self.path} has been locked by another process for {LOCK_TIMEOUT_S:.0f} s; stop it or use another --out-dir"
+                ) from error
+            except OSError as error:
+                raise storage_error(error, self.path, "write to") from error
+            try:
+                yield
+            finally:
+                self._lock.release()
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Hold the thread lock only: for reads, which never wait for other processes."""
+        with self._thread_lock:
+            yield
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new or renamed entry durable; systems that cannot open a folder (Windows) do it by themselves."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_atomic(path: Path, content: str | bytes) -> None:
+    """Replace a file: temporary file beside it, fsync, rename. A reader sees the old file or the new one, never half of it."""
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise storage_error(error, path, "write") from error
+
+
+def append_durably(path: Path, data: bytes) -> None:
+    """Append and fsync; what a failed or interrupted append left is cut off again. The caller holds the folder's lock."""
+    try:
+        new = not path.exists()
+        with path.open("ab", buffering=0) as file:
+            before, written = file.seek(0, os.SEEK_END), 0
+            try:
+                while written < len(data):
+                    written += file.write(data[written:]) or 0
+                os.fsync(file.fileno())
+            finally:
+                if written < len(data):
+                    with suppress(OSError):
+                        file.truncate(before)
+        if new:
+            _sync_folder(path.parent)
+    except OSError as error:
+        raise storage_error(error, path, "append to") from error
+
+
+def _tail_start(file: BinaryIO, size: int) -> int:
+    """Offset just after the last newline (0 when there is none), found from the end."""
+    end = size
+    while end > 0:
+        start = max(0, end - _CHUNK_BYTES)
+        file.seek(start)
+        found = file.read(end - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
+
+
+def _is_complete(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+def repair_tail(path: Path) -> None:
+    """Drop what an append cut short by a kill left after the last newline (the caller holds the folder's lock).
+
+    Only bytes after the last newline are touched. A last line that is complete and lacks only its newline gets it and stays.
+    """
+    try:
+        with path.open("r+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            start = _tail_start(file, size)
+            if start == size:
+                return
+            file.seek(start)
+            if _is_complete(file.read()):
+                file.write(b"\n")
+            else:
+                file.truncate(start)
+                _log.warning("%s: dropped %d bytes of an entry that was cut short; it will be made again", path, size - start)
+            file.flush()
+            os.fsync(file.fileno())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise storage_error(error, path, "repair") from error
