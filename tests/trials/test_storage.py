@@ -1,0 +1,119 @@
+"""Files of an out-dir: whole or absent, one line of error, nothing lost."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from primus_mcp.errors import RunDirectoryError
+from primus_mcp.trials.scratchpad import Scratchpad
+from primus_mcp.trials.storage import RunDirectory, append_durably, repair_tail, storage_error, write_atomic
+
+
+def one_line(error: pytest.ExceptionInfo[RunDirectoryError]) -> str:
+    text = str(error.value)
+    assert "\n" not in text
+    assert "--out-dir" in text or "--resume" in text
+    return text
+
+
+def test_an_out_dir_that_is_a_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("x")
+    with pytest.raises(RunDirectoryError) as error:
+        RunDirectory(tmp_path / "taken")
+    assert "taken" in one_line(error)
+    with pytest.raises(RunDirectoryError):
+        RunDirectory(tmp_path / "taken" / "below")
+
+
+def test_a_read_only_out_dir_is_refused_in_one_line(tmp_path: Path) -> None:
+    """In a process without the right to write (a superuser may write anywhere)."""
+    tmp_path.chmod(0o555)
+    code = (
+        "import os, sys, pathlib\n"
+        "from primus_mcp.errors import RunDirectoryError\n"
+        "from primus_mcp.trials.storage import RunDirectory\n"
+        "os.geteuid() or os.setuid(65534)\n"
+        "try:\n"
+        "    with RunDirectory(pathlib.Path(sys.argv[1])).locked(): pass\n"
+        "except RunDirectoryError as error:\n"
+        "    print(error)\n"
+    )
+    for folder in (tmp_path, tmp_path / "new"):
+        shown = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True).stdout
+        assert shown.count("\n") == 1 and "--out-dir" in shown and "denied" in shown.lower(), shown
+
+
+def test_a_disk_that_fills_up_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    """A file size limit makes the system refuse a write half-way, as a full disk does."""
+    path = tmp_path / "log.jsonl"
+    append_durably(path, b'{"a": 1}\n')
+    before = path.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 5, hard))
+    try:
+        with pytest.raises(RunDirectoryError) as error:
+            append_durably(path, b'{"b": 2}\n')
+        with pytest.raises(RunDirectoryError):
+            write_atomic(path, b"x" * 1000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "--resume" in one_line(error)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["log.jsonl"]
+
+
+def test_a_full_disk_says_that_space_is_the_remedy() -> None:
+    error = storage_error(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), Path("x"), "append to")
+    assert "No space left" in str(error) and "free space" in str(error)
+
+
+@pytest.mark.parametrize("tail", [b'{"c": ', b"\x00\x00\x00", b'{"c": 3', b'"half'])
+def test_a_torn_last_line_is_dropped_with_a_warning_and_complete_lines_stay(
+    tmp_path: Path, tail: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "log.jsonl"
+    whole = b'{"a": 1}\n{"b": 2}\n'
+    path.write_bytes(whole + tail)
+    with caplog.at_level(logging.WARNING):
+        repair_tail(path)
+    assert path.read_bytes() == whole
+    assert str(len(tail)) in caplog.text
+
+
+def test_a_complete_last_line_without_its_newline_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b'{"a": 1}\n{"b": 2}')
+    repair_tail(path)
+    assert path.read_bytes() == b'{"a": 1}\n{"b": 2}\n'
+
+
+def test_a_torn_line_longer_than_a_chunk_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b'{"a": 1}\n' + b'{"b": "' + b"x" * 200_000)
+    repair_tail(path)
+    assert path.read_bytes() == b'{"a": 1}\n'
+
+
+def test_atomic_writes_replace_whole_files_and_leave_nothing_beside_them(tmp_path: Path) -> None:
+    path = tmp_path / "sub" / "summary.json"
+    write_atomic(path, "one")
+    write_atomic(path, "zwei ✓")
+    assert path.read_text(encoding="utf-8") == "zwei ✓"
+    assert len(list(path.parent.iterdir())) == 1
+
+
+def test_the_scratchpad_exists_at_once_and_keeps_what_is_appended(tmp_path: Path) -> None:
+    folder = RunDirectory(tmp_path / "run")
+    pad = Scratchpad(folder)
+    assert pad.path.read_text() == "" and pad.read() == ""
+    pad.append("first\n\n")
+    Scratchpad(folder).append("second ✓ \ud800")
+    assert pad.read() == "first\nsecond ✓ ?\n"
