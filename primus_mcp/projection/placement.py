@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.architecture import Architecture
-from primus_mcp.inputs.layout import Chunk, parse_layout
+from primus_mcp.inputs.layout import Chunk
+from primus_mcp.inputs.split import layers_per_chunk as layers_per_chunk
+from primus_mcp.inputs.split import place_chunks as place_chunks
 from primus_mcp.inputs.training import V_SCHEDULES, TrainingConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """`chunks` in model order; chunk i runs on rank `owner[i]`. dp = world / (TP PP CP) splits the batch, expert_dp = world /
-    (ETP PP EP) is how often a routed expert is replicated; micro_batches = GBS / (MBS dp)."""
+    (ETP PP EP) is how often a routed expert is replicated; micro_batches = GBS / (MBS dp).
+    """
 
     chunks: tuple[Chunk, ...]
     owner: tuple[int, ...]
@@ -29,73 +31,11 @@ class Placement:
         return tuple(chunk for chunk, owner in zip(self.chunks, self.owner, strict=True) if owner == rank)
 
 
-def _even_counts(total: int, stages: int, what: str) -> list[int]:
-    if total % stages:
-        raise InputError(f"{total} {what} do not divide over {stages} pipeline stages", where="pp", remedy="use a layout")
-    return [total // stages] * stages
-
-
-def layers_per_chunk(arch: Architecture, config: TrainingConfig) -> tuple[int, ...]:
-    """Decoder layers of each of the PP * VPP chunks, in model order, when no layout string is given.
-
-    Rules L3-L11: even split; `decoder_first/last_pipeline_num_layers` fix an end rank; `account_for_embedding/loss` count each as one
-    layer and take it from the first / last chunk. Source: Megatron-LM@d3528a21 core/transformer/transformer_block.py:170-202.
-    """
-    pp, vpp, stages = config.pp, config.vpp, config.pp * config.vpp
-    first, last = config.decoder_first_pipeline_num_layers, config.decoder_last_pipeline_num_layers
-    if first is not None or last is not None:
-        given = (first is not None) + (last is not None)
-        rest = arch.num_layers - (first or 0) - (last or 0)
-        middle = _even_counts(rest, pp - given, "remaining decoder layers") if pp > given else []
-        ranks = ([first] if first is not None else []) + middle + ([last] if last is not None else [])
-        if any(n % vpp for n in ranks):
-            raise InputError(f"layers per rank {ranks} do not divide by VPP {vpp}", where="vpp", remedy="choose another VPP")
-        return tuple(ranks[i % pp] // vpp for i in range(stages))
-    embedding, loss = config.account_for_embedding_in_pipeline_split, config.account_for_loss_in_pipeline_split
-    counts = _even_counts(arch.num_layers + embedding + loss, stages, "decoder layers (embedding and loss counted)" if embedding or loss else "decoder layers")
-    counts[0] -= embedding
-    counts[-1] -= loss
-    return tuple(counts)
-
-
-@lru_cache(maxsize=8192)
-def place_chunks(arch: Architecture, config: TrainingConfig) -> tuple[Chunk, ...]:
-    """Chunks in model order, from the layout string or the split rules."""
-    if config.pipeline_layout is not None:
-        chunks = parse_layout(config.pipeline_layout)
-        total = sum(len(chunk.layers) for chunk in chunks)
-        if total != arch.num_layers:
-            raise InputError(f"has {total} decoder layers, the model has {arch.num_layers}", where="pipeline_model_parallel_layout")
-        if len(chunks) != config.pp * config.vpp:
-            raise InputError(
-                f"has {len(chunks)} stages, PP {config.pp} x VPP {config.vpp} needs {config.pp * config.vpp}",
-                where="pipeline_model_parallel_layout",
-            )
-        return chunks
-    chunks_out: list[Chunk] = []
-    counts = layers_per_chunk(arch, config)
-    start = 0
-    for index, count in enumerate(counts):
-        end = index == len(counts) - 1
-        chunks_out.append(
-            Chunk(
-                layers=tuple(range(start, start + count)),
-                embedding=index == 0,
-                mtp_layers=arch.mtp_num_layers if end else 0,
-                loss=end,
-            )
-        )
-        start += count
-    return tuple(chunks_out)
-
-
 def owners(config: TrainingConfig) -> tuple[int, ...]:
     """Rank of each chunk: i mod PP, or mirrored on odd virtual stages for V schedules (last stage on rank 0)."""
     pp = config.pp
     mirrored = config.schedule in V_SCHEDULES
-    return tuple(
-        pp - 1 - i % pp if mirrored and (i // pp) % 2 else i % pp for i in range(pp * config.vpp)
-    )
+    return tuple(pp - 1 - i % pp if mirrored and (i // pp) % 2 else i % pp for i in range(pp * config.vpp))
 
 
 def place(arch: Architecture, config: TrainingConfig, world_size: int) -> Placement:
