@@ -127,7 +127,7 @@ class _Builder:
 
 
 def build_graph(order: Order, *, blocking: bool = False) -> Graph:
-    """The graph of an order: F(i, s) waits for F(i, s-1), B or D(i, s) for B or D(i, s+1), on the last stage for F(i, s), W(i, s) for B(i, s).
+    """The graph of an order: F(i, s) waits for F(i, s-1); B or D(i, s) for B or D(i, s+1), on the last stage for F(i, s); W for B.
 
     blocking: a rank also waits for each transfer that it sends. Raises ValueError for a task that is missing, doubled or out of
     order, and for a deadlock, naming the task at which every rank waits.

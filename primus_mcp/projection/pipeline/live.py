@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from primus_mcp.projection.pipeline.order import Kind, Row
-from primus_mcp.projection.pipeline.schedules import build_order
+from primus_mcp.projection.pipeline.periodic import representative_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,10 @@ def states_of_row(row: Row, vpp: int) -> tuple[LiveState, ...]:
 def live_states(
     schedule: str, *, pp: int, vpp: int, micro_batches: int, group_size: int | None = None, live_cap: int | None = None
 ) -> tuple[tuple[LiveState, ...], ...]:
-    """Per rank the distinct states in which it runs its tasks. Raises InputError where the schedule does not exist."""
+    """Per rank the distinct states in which it runs its tasks, exact for any number of micro-batches (see `representative_order`).
+
+    Raises InputError where the schedule does not exist.
+    """
     return _live_states(schedule, pp, vpp, micro_batches, group_size, live_cap)
 
 
@@ -53,7 +56,7 @@ def live_states(
 def _live_states(
     schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, live_cap: int | None
 ) -> tuple[tuple[LiveState, ...], ...]:
-    order = build_order(schedule, pp, vpp, micro_batches, group_size, live_cap)
+    order = representative_order(schedule, pp, vpp, micro_batches, group_size, live_cap)
     return tuple(states_of_row(row, vpp) for row in order.ranks)
 
 

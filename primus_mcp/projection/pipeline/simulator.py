@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
 
-from primus_mcp.projection.pipeline.graph import Graph, build_graph, end_times, named_graph, value_table
+from primus_mcp.projection.pipeline.graph import Graph, build_graph, end_times, value_table
 from primus_mcp.projection.pipeline.order import Kind, Order, stage_of
+from primus_mcp.projection.pipeline.steady import extended_run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     """One step. step_s = latest end of any rank; bubble_ratio = 1 - sum(busy) / (pp step); rank_busy_s = compute of a rank;
     rank_start_s / rank_end_s = begin of its first and end of its last task (step - end is idle that can hide its gradient sync);
-    span_s = the longest end - start. exact: False where a non-repeating order was extended by its steady rate (an estimate).
+    span_s = the longest end - start.
     """
 
     step_s: float
@@ -23,7 +24,6 @@ class Timeline:
     rank_start_s: tuple[float, ...]
     rank_end_s: tuple[float, ...]
     span_s: float
-    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +74,7 @@ def stage_times(
     return StageTimes(forward_s=forward_s, backward_s=backward_s, weight_s=weight_s, hop_s=hops)
 
 
-def timeline(
-    graph: Graph, times: StageTimes, end: list[float], *, more_s: float = 0.0, micro_batches: int | None = None, exact: bool = True
-) -> Timeline:
+def timeline(graph: Graph, times: StageTimes, end: list[float], *, more_s: float = 0.0, micro_batches: int | None = None) -> Timeline:
     """Timeline of a run graph, with `more_s` added at the end of every rank for micro-batches beyond the graph's."""
     order, count = graph.order, micro_batches or graph.order.micro_batches
     work = [sum(parts) for parts in zip(times.forward_s, times.backward_s, times.weight_s, strict=True)]
@@ -93,7 +91,6 @@ def timeline(
         rank_start_s=starts,
         rank_end_s=ends,
         span_s=max(last - first for first, last in zip(starts, ends, strict=True)),
-        exact=exact,
     )
 
 
@@ -131,8 +128,9 @@ def simulate(
 def _simulated(
     schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, live_cap: int | None, blocking: bool, times: StageTimes
 ) -> Timeline:
-    graph = named_graph(schedule, pp, vpp, micro_batches, group_size, live_cap, blocking)
-    return timeline(graph, times, end_times(graph, times.values()))
+    values = times.values()
+    graph, end, more_s = extended_run(schedule, pp, vpp, micro_batches, group_size, live_cap, blocking, values)
+    return timeline(graph, times, end, more_s=more_s, micro_batches=micro_batches)
 
 
 def simulate_order(order: Order, times: StageTimes, *, blocking: bool = False) -> Timeline:

@@ -1,0 +1,87 @@
+"""How an order grows: the order for m + period micro-batches is the order for m with one more block spliced into every rank.
+
+The block is a copy of the block before it with the micro-batch numbers shifted. This is checked on the orders, not assumed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from primus_mcp.projection.pipeline.order import Order, Row, Task
+from primus_mcp.projection.pipeline.schedules import build_order, require_sizes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Splice:
+    """One rank: a further block of `length` tasks goes in at position `at`; the `repeats` blocks before it are shifted copies of it."""
+
+    at: int
+    length: int
+    repeats: int
+
+    @property
+    def first(self) -> int:
+        """Where the repeating part begins."""
+        return self.at - self.repeats * self.length
+
+
+def _shifted(row: Row, by: int) -> Row:
+    return tuple(Task(kind, i + by, chunk) for kind, i, chunk in row)
+
+
+def _splice_row(row: Row, longer: Row, period: int) -> Splice | None:
+    length, at = len(longer) - len(row), 0
+    while at < len(row) and row[at] == longer[at]:
+        at += 1
+    if _shifted(row[at:], period) != longer[at + length :]:
+        return None
+    block, repeats = longer[at : at + length], 0
+    while at >= (repeats + 1) * length:
+        start = at - (repeats + 1) * length
+        if _shifted(row[start : start + length], (repeats + 1) * period) != block:
+            break
+        repeats += 1
+    return Splice(at=at, length=length, repeats=repeats)
+
+
+@lru_cache(maxsize=1024)
+def splices(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None) -> tuple[Splice, ...] | None:
+    """Where each rank grows by one period; None where the order does not grow that way from this size."""
+    order = build_order(schedule, pp, vpp, micro_batches, group_size)
+    if not order.period:
+        return None
+    longer = build_order(schedule, pp, vpp, micro_batches + order.period, group_size)
+    found = [_splice_row(row, more, order.period) for row, more in zip(order.ranks, longer.ranks, strict=True)]
+    whole = tuple(splice for splice in found if splice is not None)
+    return whole if len(whole) == len(found) else None
+
+
+def period_of(schedule: str, pp: int, group_size: int | None) -> int:
+    """Micro-batches after which a schedule repeats; 0 for gpipe and the heuristic, which do not."""
+    if schedule in ("gpipe", "zero-bubble-heuristic"):
+        return 0
+    return (pp if group_size is None else group_size) if schedule == "interleaved" else 1
+
+
+def first_size(pp: int, micro_batches: int, period: int) -> int:
+    """A size that usually holds warm-up, a few periods and cool-down: 3 pp + 4 periods, and equal to m modulo the period."""
+    size = 3 * pp + 4 * period
+    return size + (micro_batches - size) % period
+
+
+def representative_order(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, live_cap: int | None) -> Order:
+    """An order in which every rank meets the same counts of live micro-batches as in the order for m, but of bounded size.
+
+    A block holds as many F as D (or B and W) of each chunk, so each copy of it starts from the same counts: once a rank has one block
+    before the splice point, further ones add no new state.
+    """
+    require_sizes(schedule, pp, vpp, micro_batches, group_size)
+    period = period_of(schedule, pp, group_size)
+    size = first_size(pp, micro_batches, period) if period else micro_batches
+    while period and size < micro_batches:
+        found = splices(schedule, pp, vpp, size, group_size)
+        if found is not None and all(splice.repeats for splice in found):
+            return build_order(schedule, pp, vpp, size, group_size)
+        size += period * max(1, size // period)
+    return build_order(schedule, pp, vpp, micro_batches, group_size, live_cap)

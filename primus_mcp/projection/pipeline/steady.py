@@ -1,0 +1,156 @@
+"""Any number of micro-batches at the cost of the steady state, exactly.
+
+Cut every rank's row so that nothing before the cuts waits for anything behind them. What lies behind depends on what lies before only
+through the cut's state: the ends of the last node of each rank and of the outputs still to be used. All ends are maxima of sums, so
+adding L to a state adds L to all that follows. Between a cut and the cut one period later lies the same block: if the state c periods
+later equals the state plus one constant L, induction gives T(m + n c period) = T(m) + n L for every rank's end, cool-down included.
+c is 1 mostly, pp for 1F1B with hops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from math import ceil
+
+from primus_mcp.projection.pipeline.graph import Graph, end_times, named_graph
+from primus_mcp.projection.pipeline.periodic import Splice, first_size, period_of, splices
+from primus_mcp.projection.pipeline.schedules import require_sizes
+
+_TOLERANCE = 1e-11  # relative to the end of the steady part; doubles carry 1e-16 a sum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeating:
+    """`states[k]`: nodes of the cut k periods before the last one, in the same sequence for every k."""
+
+    graph: Graph
+    states: tuple[tuple[int, ...], ...]
+
+
+def _owners(graph: Graph) -> dict[int, tuple[int, int]]:
+    """(rank, position) of the task that each node belongs to; a blocking transfer belongs to its sender's task."""
+    owner = {node: (rank, place) for rank, nodes in enumerate(graph.task_nodes) for place, node in enumerate(nodes)}
+    for index, (previous, _, _, _) in enumerate(graph.rows):
+        if index + 1 not in owner:
+            owner[index + 1] = owner[previous]
+    return owner
+
+
+def _closed_cuts(graph: Graph, owner: dict[int, tuple[int, int]], found: tuple[Splice, ...]) -> list[list[int]]:
+    """Cuts k = K..0 periods before the splice point (deepest first), each moved on until no task before it waits for one behind it."""
+    cut, checked = [0] * len(found), [0] * len(found)
+    cuts = []
+    for k in range(min(splice.repeats for splice in found), -1, -1):
+        cut = [max(at, splice.at - k * splice.length) for at, splice in zip(cut, found, strict=True)]
+        while checked != cut:
+            for rank, nodes in enumerate(graph.task_nodes):
+                for node in nodes[checked[rank] : cut[rank]]:
+                    source = graph.rows[node - 1][1]
+                    if source:
+                        other, place = owner[source]
+                        cut[other] = max(cut[other], place + 1)
+                checked[rank] = max(checked[rank], cut[rank])
+        cuts.append(cut)
+    return cuts
+
+
+def _usable(cuts: list[list[int]], found: tuple[Splice, ...]) -> list[list[int]]:
+    """The last cuts inside the repeating part, latest first, that lie exactly one block apart."""
+    inside = [cut for cut in reversed(cuts) if all(s.first <= at <= s.at for at, s in zip(cut, found, strict=True))]
+    kept = inside[:1]
+    for later, cut in pairwise(inside):
+        if any(new - at != s.length for new, at, s in zip(later, cut, found, strict=True)):
+            break
+        kept.append(cut)
+    return kept
+
+
+def _states(
+    graph: Graph, owner: dict[int, tuple[int, int]], found: tuple[Splice, ...], cuts: list[list[int]]
+) -> list[dict[tuple[int, int, int], int]]:
+    """Per cut: (rank, tasks before the cut, is an input) -> node, for the last node of each rank and all outputs used behind the cut."""
+    last = cuts[0]
+    states: list[dict[tuple[int, int, int], int]] = [
+        {(rank, 0, 0): graph.rows[nodes[at] - 1][0] for rank, (nodes, at) in enumerate(zip(graph.task_nodes, cut, strict=True))}
+        for cut in cuts
+    ]
+    for rank, nodes in enumerate(graph.task_nodes):
+        for place, node in enumerate(nodes):
+            source = graph.rows[node - 1][1]
+            if not source:
+                continue
+            other, from_place = owner[source]
+            lowest = max(0, ceil((last[rank] - place) / found[rank].length))  # the user lies behind cut k from here on
+            highest = ceil((last[other] - from_place) / found[other].length) - 1  # the source lies before cut k up to here
+            for k in range(lowest, min(highest, len(cuts) - 1) + 1):
+                states[k][other, cuts[k][other] - from_place, 1] = source
+    return states
+
+
+@lru_cache(maxsize=512)
+def repeating(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, blocking: bool) -> Repeating | None:
+    """The graph of this size with the states of its cuts; None where no two comparable cuts exist."""
+    found = splices(schedule, pp, vpp, micro_batches, group_size)
+    if found is None:
+        return None
+    graph = named_graph(schedule, pp, vpp, micro_batches, group_size, None, blocking)
+    owner = _owners(graph)
+    cuts = _usable(_closed_cuts(graph, owner, found), found)
+    cuts = [cut for cut in cuts if all(at < len(nodes) for at, nodes in zip(cut, graph.task_nodes, strict=True))]
+    if not cuts:
+        return None
+    states = _states(graph, owner, found, cuts)
+    comparable = []
+    for cut, state in zip(cuts, states, strict=True):
+        if state.keys() != states[0].keys() or any(cut[rank] - back < found[rank].first for rank, back, _ in state):
+            break
+        comparable.append(tuple(state[key] for key in sorted(state)))
+    return Repeating(graph=graph, states=tuple(comparable)) if len(comparable) > 1 else None
+
+
+def _repetition(states: tuple[tuple[int, ...], ...], end: list[float]) -> tuple[int, float] | None:
+    """(c, L): the last state equals the state c periods before it plus L. None where it has not repeated yet."""
+    newest = states[0]
+    tolerance = _TOLERANCE * max(end[node] for node in newest)
+    for c, state in enumerate(states[1:], 1):
+        gain = end[newest[0]] - end[state[0]]
+        if all(abs(end[new] - end[old] - gain) <= tolerance for new, old in zip(newest, state, strict=True)):
+            return c, gain
+    return None
+
+
+def extended_run(
+    schedule: str,
+    pp: int,
+    vpp: int,
+    micro_batches: int,
+    group_size: int | None,
+    live_cap: int | None,
+    blocking: bool,
+    values: list[float],
+) -> tuple[Graph, list[float], float]:
+    """(graph, ends of its nodes, seconds to add at every rank's end) for m micro-batches; the graph is small where m is large.
+
+    Sizes double until the state repeats; where it never does (stages that are nearly equal) all m are simulated.
+    """
+    require_sizes(schedule, pp, vpp, micro_batches, group_size)
+    period = period_of(schedule, pp, group_size)
+    size = first_size(pp, micro_batches, period) if period else micro_batches
+    while period and 4 * size < 3 * micro_batches:
+        part = repeating(schedule, pp, vpp, size, group_size, blocking)
+        if part is not None:
+            end = end_times(part.graph, values)
+            found = _repetition(part.states, end)
+            if found is not None:
+                c, gain_s = found
+                steps, rest = divmod((micro_batches - size) // period, c)
+                if not rest:
+                    return part.graph, end, steps * gain_s
+                graph = named_graph(schedule, pp, vpp, size + rest * period, group_size, None, blocking)
+                return graph, end_times(graph, values), steps * gain_s
+        size *= 2
+        size += (micro_batches - size) % period
+    graph = named_graph(schedule, pp, vpp, micro_batches, group_size, live_cap, blocking)
+    return graph, end_times(graph, values), 0.0
