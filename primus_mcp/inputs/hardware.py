@@ -11,7 +11,7 @@ NodeTopology = Literal["mesh", "switch"]
 Precision = Literal["bf16", "fp8", "fp4"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SoftwareProfile:
     """Rates that kernels of one software date sustain on one GPU (rates only, never a model). Each figure's source is in the catalogue.
 
@@ -55,11 +55,16 @@ class Network:
     cluster_latency_s: float
     switch_topology: bool
     vector_flops: float | None
+    spans_nodes: bool = False
+    """The links join `node_size` GPUs across several trays (NVL72), whatever `gpus_per_node` is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GpuProfile:
-    """One GPU model. `hbm_bytes` is what torch reports as usable; `peak_flops` is dense."""
+    """One GPU model. `hbm_bytes` is what torch reports as usable; `peak_flops` is dense.
+
+    Compared and hashed by identity (the catalogue loads each GPU once), so that a Cluster is a cheap cache key.
+    """
 
     name: str
     arch: str

@@ -1,0 +1,218 @@
+"""GPU profiles from `catalog/hardware/*.yaml`, and Primus's hardware YAML, to the records of `hardware.py`.
+
+A catalogue figure is `{value, source, range?, note?}`, or a declared sibling rule `{derived_from: gpu, scale_with?: figure, source}`:
+the sibling's figure at the same path, times own / sibling's `scale_with`. A figure that is neither raises UnknownFigureError when used.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any, cast
+
+import yaml
+
+from primus_mcp.errors import InputError, UnknownFigureError
+from primus_mcp.inputs.hardware import GpuProfile, Network, NodeTopology, Precision, SoftwareProfile, Vendor
+from primus_mcp.units import GB_PER_S, MHZ, MIB, TFLOPS, US
+
+_PRECISIONS: tuple[Precision, ...] = ("bf16", "fp8", "fp4")
+_PROFILE_RATES = (
+    "elementwise_hbm_efficiency",
+    "gemm_hbm_efficiency",
+    "link_efficiency",
+    "all_to_all_link_efficiency",
+    "deepep_link_efficiency",
+    "nic_efficiency",
+    "grouped_gemm_efficiency",
+)
+_MAX_DERIVATIONS = 4
+
+
+class Figures(dict[str, float]):
+    """Named rates; a missing one is an error that says so, never a default."""
+
+    def __missing__(self, key: str) -> float:
+        raise UnknownFigureError(f"no figure {key!r} in this software profile; add it with its source to catalog/hardware")
+
+
+def _catalogue() -> Traversable:
+    return files("primus_mcp") / "catalog" / "hardware"
+
+
+@lru_cache(maxsize=1)
+def _documents() -> dict[str, dict[str, Any]]:
+    """Every catalogue file by its name, GPU files and `family_*` files alike."""
+    loaded: dict[str, dict[str, Any]] = {}
+    for entry in sorted(_catalogue().iterdir(), key=lambda item: item.name):
+        if entry.name.endswith(".yaml"):
+            document = yaml.safe_load(entry.read_text(encoding="utf-8"))
+            loaded[entry.name.removesuffix(".yaml")] = document
+    return loaded
+
+
+@lru_cache(maxsize=1)
+def _aliases() -> dict[str, str]:
+    names = {name: name for name in _documents() if not name.startswith("family_")}
+    for name in list(names):
+        for alias in _documents()[name].get("aliases", ()):
+            names[str(alias)] = name
+    return names
+
+
+def gpu_names() -> tuple[str, ...]:
+    """The GPUs of the catalogue, without aliases, sorted."""
+    return tuple(sorted(set(_aliases().values())))
+
+
+def gpu_aliases() -> dict[str, str]:
+    """Other names that the catalogue accepts, each with the GPU that it chooses (gfx950 chooses mi355x)."""
+    return {alias: name for alias, name in sorted(_aliases().items()) if alias != name}
+
+
+class _Reader:
+    """Reads figures of one GPU file by dotted path, and remembers where each came from."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.document = _documents()[name]
+        self.sources: dict[str, str] = {}
+
+    def raw(self, path: tuple[str, ...]) -> object:
+        node: object = self.document
+        for key in path:
+            if not isinstance(node, Mapping) or key not in node:
+                return None
+            node = cast("Mapping[str, object]", node)[key]
+        return node
+
+    def figure(self, *path: str, depth: int = 0) -> float:
+        """The number at a path, by its sibling rule if it has one. Raises UnknownFigureError when there is none."""
+        label = ".".join(path)
+        node = self.raw(path)
+        if not isinstance(node, Mapping):
+            raise UnknownFigureError(f"{self.name}: figure {label} is unknown and has no sibling rule")
+        entry = cast("Mapping[str, Any]", node)
+        source = str(entry.get("source", "")).strip()
+        if not source:
+            raise InputError(f"figure {label} has no source", where=f"catalog/hardware/{self.name}.yaml")
+        if "value" in entry:
+            self.sources[label] = source
+            return float(entry["value"])
+        if depth >= _MAX_DERIVATIONS:
+            raise InputError(f"figure {label} is derived in a circle", where=f"catalog/hardware/{self.name}.yaml")
+        sibling = _Reader(str(entry["derived_from"]))
+        value = sibling.figure(*path, depth=depth + 1)
+        scale = entry.get("scale_with")
+        if scale is not None:
+            scale_path = str(scale).split(".")
+            value *= self.figure(*scale_path, depth=depth + 1) / sibling.figure(*scale_path, depth=depth + 1)
+        rule = f"derived from {sibling.name}" + (f" by the ratio of {scale}" if scale else "")
+        self.sources[label] = f"{rule}: {source}"
+        return value
+
+
+def _rates(reader: _Reader, *path: str) -> dict[Precision, float]:
+    """TFLOP/s per precision at a path, as FLOP/s; a precision that the file leaves out is absent."""
+    node = reader.raw(path)
+    present = node if isinstance(node, Mapping) else {}
+    return {precision: reader.figure(*path, precision) * TFLOPS for precision in _PRECISIONS if precision in present}
+
+
+def _named_figures(reader: _Reader, *path: str) -> dict[str, float]:
+    """Figures of a block; a name that ends in `_us` is read in microseconds and stored under `_s`."""
+    node = reader.raw(path)
+    result: dict[str, float] = {}
+    for key in node if isinstance(node, Mapping) else ():
+        value = reader.figure(*path, str(key))
+        name = str(key)
+        if name.endswith("_us"):
+            name, value = f"{name.removesuffix('_us')}_s", value * US
+        result[name] = value
+    return result
+
+
+def _software_profile(reader: _Reader, family: _Reader, name: str) -> SoftwareProfile:
+    path = ("profiles", name)
+    figures = Figures(_named_figures(family, "figures") | _named_figures(reader, *path, "figures"))
+    rates = {
+        rate: reader.figure(*path, rate) if reader.raw((*path, rate)) is not None else family.figure("rates", rate)
+        for rate in _PROFILE_RATES
+    }
+    return SoftwareProfile(
+        name=name,
+        date=str(reader.raw((*path, "date"))),
+        sustained_flops=_rates(reader, *path, "sustained_tflops"),
+        attention_forward_flops=reader.figure(*path, "attention_forward_tflops") * TFLOPS,
+        attention_backward_flops=reader.figure(*path, "attention_backward_tflops") * TFLOPS,
+        launch_s=family.figure("rates", "launch_us") * US,
+        figures=figures,
+        sources=family.sources
+        | {key.removeprefix(f"profiles.{name}."): text for key, text in reader.sources.items() if key.startswith(f"profiles.{name}.")},
+        **rates,
+    )
+
+
+def _network(reader: _Reader) -> Network:
+    topology = cast("NodeTopology", str(reader.raw(("network", "node_topology"))))
+    return Network(
+        node_topology=topology,
+        node_size=round(reader.figure("network", "node_size")),
+        node_bandwidth_bytes_per_s=reader.figure("network", "node_gb_per_s") * GB_PER_S,
+        node_latency_s=reader.figure("network", "node_latency_us") * US,
+        nic_bandwidth_bytes_per_s=reader.figure("network", "nic_gb_per_s") * GB_PER_S,
+        nic_latency_s=reader.figure("network", "nic_latency_us") * US,
+        nics_per_node=round(reader.figure("network", "nics_per_node")),
+        pod_size=round(reader.figure("network", "pod_size")),
+        cluster_bandwidth_bytes_per_s=reader.figure("network", "cluster_gb_per_s") * GB_PER_S,
+        cluster_latency_s=reader.figure("network", "cluster_latency_us") * US,
+        switch_topology=bool(reader.raw(("network", "switch_topology"))),
+        vector_flops=reader.figure("network", "vector_tflops") * TFLOPS,
+        spans_nodes=bool(reader.raw(("network", "spans_nodes")) or False),
+    )
+
+
+@lru_cache(maxsize=64)
+def _load(name: str) -> GpuProfile:
+    reader = _Reader(name)
+    vendor = cast("Vendor", str(reader.raw(("vendor",))))
+    family = _Reader(f"family_{vendor}")
+    boost_hz = reader.figure("device", "boost_clock_mhz") * MHZ
+    names = [str(key) for key in cast("Mapping[str, object]", reader.raw(("profiles",)))]
+    profiles = {profile: _software_profile(reader, family, profile) for profile in names}
+    return GpuProfile(
+        name=name,
+        arch=str(reader.raw(("arch",))),
+        vendor=vendor,
+        compute_units=round(reader.figure("device", "compute_units")),
+        peak_flops=_rates(reader, "device", "peak_tflops"),
+        boost_clock_hz=boost_hz,
+        reference_clock_hz=boost_hz,
+        hbm_bytes=round(reader.figure("device", "hbm_usable_mib") * MIB),
+        hbm_nominal_gb=reader.figure("device", "hbm_nominal_gb"),
+        hbm_bandwidth_bytes_per_s=reader.figure("device", "hbm_gb_per_s") * GB_PER_S,
+        supports_mxfp8=bool(reader.raw(("supports_mxfp8",))),
+        network=_network(reader),
+        profiles=profiles,
+        default_profile=max(profiles, key=lambda key: profiles[key].date),
+        sources=dict(reader.sources),
+    )
+
+
+def gpu_profile(name: str) -> GpuProfile:
+    """The catalogue's GPU by name or alias, case-insensitive. Raises InputError with the closest match and the list."""
+    key = name.strip().lower()
+    if key not in _aliases():
+        close = difflib.get_close_matches(key, _aliases(), n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise InputError(f"unknown GPU {name!r}", where="gpu_arch", remedy=f"{hint}known: {', '.join(gpu_names())}")
+    return _load(_aliases()[key])
+
+
+def with_network(network: Network, overrides: Mapping[str, object]) -> Network:
+    """`network` with the fields that a hardware file sets."""
+    return replace(network, **cast("dict[str, Any]", dict(overrides)))

@@ -1,0 +1,42 @@
+"""Choice of the GEMM backend, one instance per (cluster, backend) so that shapes stay memoised between trials."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Literal
+
+from primus_mcp.errors import InputError
+from primus_mcp.inputs.hardware import Cluster
+from primus_mcp.projection.ops.gemm import GemmModel, RooflineGemm
+
+GemmBackend = Literal["auto", "roofline", "origami"]
+
+
+@lru_cache(maxsize=1)
+def origami_is_installed() -> bool:
+    """Whether the optional package `rocm-origami` can be imported."""
+    return find_spec("origami") is not None
+
+
+@lru_cache(maxsize=64)
+def gemm_model(cluster: Cluster, backend: GemmBackend = "auto") -> GemmModel:
+    """The backend that prices GEMMs. auto: Origami where it is installed and knows the GPU, else roofline.
+
+    Raises InputError when Origami is asked for by name and cannot serve.
+    """
+    if backend == "roofline":
+        return RooflineGemm(cluster)
+    usable = origami_is_installed()
+    known = cluster.gpu.vendor == "amd"
+    if backend == "origami" and not usable:
+        raise InputError(
+            "origami is not installed", where="gemm backend", remedy="pip install 'primus-mcp[origami]' (make origami), or use roofline"
+        )
+    if backend == "origami" and not known:
+        raise InputError(f"origami has no model of {cluster.gpu.name}", where="gemm backend", remedy="use roofline")
+    if not (usable and known):
+        return RooflineGemm(cluster)
+    from primus_mcp.projection.ops.origami import OrigamiGemm  # noqa: PLC0415  (optional package, imported where it is used)
+
+    return OrigamiGemm(cluster)
