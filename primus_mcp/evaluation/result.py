@@ -28,6 +28,7 @@ class EvaluationResult(_Record):
     trial_id: int | None = Field(default=None, description="number of the trial in the log, from 0")
     legal: bool = Field(description="false: the trainer or the search policy refuses it; reason says why with the numbers")
     reason: str | None = Field(default=None, description="why it is illegal, or that it does not fit, with the numbers; else null")
+    refused_by: list[str] = Field(default_factory=list, description="ids of the rules that refuse it; empty when legal")
     memory_per_gpu_gb: float | None = Field(default=None, description="device memory of the worst rank, which must fit")
     param_optimizer_gb: float | None = Field(default=None, description="weights, gradients and optimizer states of that rank")
     activation_gb: float | None = Field(default=None, description="saved activations and transients at the peak of that rank")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -169,7 +170,13 @@ def test_seeds_count_when_priced_and_while_reserved_but_not_when_illegal_or_give
 
 
 def test_proposals_count_illegal_and_repeated_ones_but_performance_calls_do_not() -> None:
-    events = [reserved("a", "llm"), done("a", "llm"), reserved("b", "llm"), done("b", "llm", priced=False), done("a", "llm", repeated=True)]
+    events: list[Event] = [
+        reserved("a", "llm"),
+        done("a", "llm"),
+        reserved("b", "llm"),
+        done("b", "llm", priced=False),
+        done("a", "llm", repeated=True),
+    ]
     assert spent("max_proposals", *events) == 3
     assert spent("max_perf_calls", *events) == 1
 
@@ -180,7 +187,7 @@ def test_a_measured_run_counts_each_time_it_starts() -> None:
 
 def test_calls_of_a_model_count_in_calls_tokens_and_dollars_and_iterations_start_anew_each_round() -> None:
     call = LlmCall(purpose="rlm", model="m", input_tokens=10, output_tokens=5, usd=0.25)
-    events = [call, call, Round(index=0, duration_s=90), call, LlmCall(purpose="rlm", model="m")]
+    events: list[Event] = [call, call, Round(index=0, duration_s=90), call, LlmCall(purpose="rlm", model="m")]
     assert [spent(name, *events) for name in ("max_llm_calls", "max_tokens", "max_usd", "max_rlm_iterations", "max_rounds")] == [
         4,
         45,
@@ -193,7 +200,7 @@ def test_calls_of_a_model_count_in_calls_tokens_and_dollars_and_iterations_start
 
 def test_a_limit_refuses_whom_it_limits_and_nobody_else() -> None:
     budget = Budget({"seed_budget": 1, "max_proposals": 0, "max_benchmark_calls": None})
-    events = [reserved("a"), done("a")]
+    events: list[Event] = [reserved("a"), done("a")]
     with pytest.raises(BudgetExhaustedError, match=r"seed_budget is used up: 1 of 1; raise it with --budget seed_budget=N"):
         budget.require_trial(events, reserved("b"))
     with pytest.raises(BudgetExhaustedError, match=r"max_proposals is 0: that stage is off"):
@@ -210,9 +217,9 @@ def test_a_limit_holds_over_two_journals_of_one_folder(tmp_path: Path) -> None:
     journals = [Journal(RunDirectory(tmp_path)) for _ in range(2)]
     for number in range(3):
         event = reserved(str(number))
-        journals[number % 2].append(event, lambda events, event=event: budget.require_trial(events, event))
+        journals[number % 2].append(event, partial(budget.require_trial, reservation=event))
     late = reserved("late")
     for journal in journals:
         with pytest.raises(BudgetExhaustedError):
-            journal.append(late, lambda events: budget.require_trial(events, late))
+            journal.append(late, partial(budget.require_trial, reservation=late))
     assert len(journals[0].events()) == 3
