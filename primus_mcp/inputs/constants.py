@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Literal
@@ -44,7 +44,7 @@ class Constant(BaseModel):
         return self.range[1]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _read_group(group: str) -> Mapping[str, Any]:
     path = files("primus_mcp.catalog") / "engine" / f"{group}.yaml"
     if not path.is_file():

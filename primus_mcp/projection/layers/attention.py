@@ -1,0 +1,161 @@
+"""The attention block of a layer: projections, rotary, attention core, norms and residuals, with TP and CP traffic."""
+
+from __future__ import annotations
+
+from primus_mcp.inputs.architecture import Architecture, LatentAttention
+from primus_mcp.inputs.constants import TIME
+from primus_mcp.projection.layers.linear import accumulation, linear
+from primus_mcp.projection.layers.rates import Rates
+from primus_mcp.projection.layers.record import Piece, communication
+from primus_mcp.projection.layers.settings import LayerSettings
+from primus_mcp.units import BF16_BYTES
+
+
+def _pass(rates: Rates, name: str, elements: float, forward_bytes: float, backward_bytes: float, module: str | None = None) -> Piece:
+    return Piece(
+        name=name, module=module, forward_s=rates.pass_s(elements * forward_bytes), backward_s=rates.pass_s(elements * backward_bytes)
+    )
+
+
+def _projection(rates: Rates, settings: LayerSettings, tokens: float, outputs: float, inputs: float, module: str | None = None) -> Piece:
+    return linear(
+        rates,
+        "attention_linear",
+        tokens=tokens,
+        outputs=outputs,
+        inputs=inputs,
+        precision=settings.linear_precision,
+        cast_bytes=settings.linear_cast_bytes,
+        accumulate=accumulation(settings, turbo=settings.turbo_gemm),
+        trains_weights=settings.trains_weights,
+        module=module,
+    )
+
+
+def _rope_bytes(settings: LayerSettings) -> float:
+    return TIME["rope.fused" if settings.fused_rope else "rope.unfused"]
+
+
+def _query_projections(rates: Rates, arch: Architecture, settings: LayerSettings, tokens: float) -> list[Piece]:
+    """Multi-head or grouped-query attention: QKV fused, (a + 2g) d / TP wide; projection a d / TP -> h."""
+    query, key = arch.num_attention_heads * arch.head_dim / settings.tp, arch.num_query_groups * arch.head_dim / settings.tp
+    pieces = [
+        _projection(rates, settings, tokens, query + 2 * key, arch.hidden_size),
+        _projection(rates, settings, tokens, arch.hidden_size, query),
+    ]
+    if arch.position_embedding == "rope":
+        rope = _rope_bytes(settings)
+        pieces.append(_pass(rates, "rope", tokens * (query + key), rope, rope))
+    if arch.qk_norm:
+        pieces.append(_pass(rates, "norm", tokens * (query + key), TIME["qk_norm.forward"], TIME["qk_norm.backward"]))
+    return pieces
+
+
+def _latent_projections(rates: Rates, arch: Architecture, mla: LatentAttention, settings: LayerSettings, tokens: float) -> list[Piece]:
+    """MLA: down-projections whole on every TP rank, up-projections and output over heads / TP; latent norms, concatenation, rotary."""
+    heads, hidden = arch.num_attention_heads / settings.tp, arch.hidden_size
+    query = heads * mla.qk_head_dim
+    pieces = [
+        _projection(rates, settings, tokens, mla.kv_lora_rank + mla.qk_rope_head_dim, hidden),
+        _projection(rates, settings, tokens, heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank, "mla_up_proj"),
+        _projection(rates, settings, tokens, hidden, heads * mla.v_head_dim),
+    ]
+    if mla.q_lora_rank is None:
+        pieces.append(_projection(rates, settings, tokens, query, hidden))
+    else:
+        pieces.append(_projection(rates, settings, tokens, mla.q_lora_rank, hidden))
+        pieces.append(_projection(rates, settings, tokens, query, mla.q_lora_rank, "mla_up_proj"))
+    latent = mla.kv_lora_rank + (mla.q_lora_rank or 0)
+    pieces.append(_pass(rates, "norm", tokens * latent, TIME["latent_norm.forward"], TIME["latent_norm.backward"], "layernorm"))
+    pieces.append(_pass(rates, "rope", tokens * query, TIME["latent_concat"], TIME["latent_concat"], "mla_up_proj"))
+    rotary = _rope_bytes(settings)
+    pieces.append(_pass(rates, "rope", tokens * heads * 2 * mla.qk_rope_head_dim, rotary, rotary, "mla_up_proj"))
+    return pieces
+
+
+def _core(rates: Rates, arch: Architecture, settings: LayerSettings, windowed: bool, tokens: float) -> list[Piece]:
+    """Scores, softmax, values. Turbo attention copies Q, K, V first and ignores the window (Primus core/extensions/primus_turbo.py)."""
+    mla = arch.latent_attention
+    heads = arch.num_attention_heads / settings.tp
+    key_dim, value_dim = (arch.head_dim, arch.head_dim) if mla is None else (mla.qk_head_dim, mla.v_head_dim)
+    window = arch.sliding_window if windowed and not settings.turbo_attention else None
+    forward_s, backward_s = rates.attention_s(
+        settings.mbs,
+        arch.seq_length,
+        heads,
+        key_dim,
+        value_dim,
+        window,
+        settings.cp,
+        latent=mla is not None,
+        flash=settings.flash_attention,
+    )
+    pieces = [Piece(name="attention_core", module="core_attn", forward_s=forward_s, backward_s=backward_s)]
+    if settings.turbo_attention:
+        groups = heads if mla is not None else arch.num_query_groups / settings.tp
+        width = heads * key_dim + groups * (key_dim + value_dim)
+        copy = TIME["turbo_attention_copy"]
+        pieces.append(_pass(rates, "attention_core", tokens * width, copy, copy, "core_attn"))
+    return pieces
+
+
+def context_parallel(rates: Rates, arch: Architecture, settings: LayerSettings, core: Piece) -> list[Piece]:
+    """CP moves K and V of the whole sequence to every rank (ring or all-gather), and their gradients back; Ulysses exchanges heads.
+
+    bytes = 2 B * T * (d_k + d_v) * groups / TP * CP. Ring (p2p): hides behind attention, exposed = max(floor t, t - attention); all-gather
+    and a2a: exposed whole. Backward moves K, V again and their gradients: 2 t. Known error: no AMD run with CP is published.
+    """
+    if settings.cp == 1:
+        return []
+    mla, tokens = arch.latent_attention, settings.tokens(arch)
+    heads = arch.num_attention_heads / settings.tp
+    if mla is None:
+        key_value = 2 * max(arch.num_query_groups / settings.tp, 1) * arch.head_dim
+        query_output = 2 * heads * arch.head_dim
+    else:
+        key_value = heads * (mla.qk_head_dim + mla.v_head_dim)
+        query_output = key_value
+    if settings.cp_comm_type in ("a2a", "a2a+p2p"):
+        size_bytes = tokens * (key_value + query_output) * BF16_BYTES
+        exchange_s = rates.all_to_all_s(size_bytes, settings.cp, settings.tp)
+        return [communication("cp", exchange_s, exchange_s, module="core_attn")]
+    transfer_s = rates.all_gather_s(tokens * settings.cp * key_value * BF16_BYTES, settings.cp, settings.tp)
+    if settings.cp_comm_type != "p2p":
+        return [communication("cp", transfer_s, 2 * transfer_s, module="core_attn")]
+    return [
+        Piece(
+            name="cp",
+            collective="cp",
+            module="core_attn",
+            forward_s=max(TIME["cp_floor.forward"] * transfer_s, transfer_s - core.forward_s),
+            backward_s=max(TIME["cp_floor.backward"] * 2 * transfer_s, 2 * transfer_s - core.backward_s),
+            forward_total_s=transfer_s,
+            backward_total_s=2 * transfer_s,
+        )
+    ]
+
+
+def tensor_parallel(rates: Rates, arch: Architecture, settings: LayerSettings, pairs: float) -> list[Piece]:
+    """`pairs` blocks with one gather and one scatter of the hidden state a direction.
+
+    Sequence parallel: all-gather + reduce-scatter; otherwise an all-reduce, the same bytes. T * h * 2 B.
+    The second gather of the input for the weight gradient runs beside the input gradient.
+    """
+    if settings.tp == 1 or pairs == 0:
+        return []
+    size_bytes = settings.tokens(arch) * arch.hidden_size * BF16_BYTES
+    if settings.sequence_parallel:
+        once_s = rates.all_gather_s(size_bytes, settings.tp, 1) + rates.reduce_scatter_s(size_bytes, settings.tp, 1)
+    else:
+        once_s = rates.all_reduce_s(size_bytes, settings.tp, 1)
+    return [communication("tp", pairs * once_s, pairs * once_s, hidden=TIME["tp_overlap"] if settings.tp_comm_overlap else 0.0)]
+
+
+def attention_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, windowed: bool) -> tuple[Piece, ...]:
+    """Attention of one layer and, for the whole layer, both norms and residual additions."""
+    tokens, mla = settings.tokens(arch), arch.latent_attention
+    pieces = _query_projections(rates, arch, settings, tokens) if mla is None else _latent_projections(rates, arch, mla, settings, tokens)
+    core = _core(rates, arch, settings, windowed, tokens)
+    width = settings.sharded_tokens(arch) * arch.hidden_size
+    norms = _pass(rates, "norm", width, TIME["norm_residual.forward"], TIME["norm_residual.backward"], "layernorm")
+    return (*pieces, *core, norms, *context_parallel(rates, arch, settings, core[0]), *tensor_parallel(rates, arch, settings, 1))

@@ -1,0 +1,106 @@
+"""Layer, embedding and head costs, memoised on exactly what they depend on: machine, architecture, settings, kind of layer."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.constants import TIME
+from primus_mcp.projection.layers import host
+from primus_mcp.projection.layers.attention import attention_pieces
+from primus_mcp.projection.layers.dense_mlp import dense_mlp_pieces
+from primus_mcp.projection.layers.head import embedding_pieces, head_pieces, prediction_projection
+from primus_mcp.projection.layers.linear import weight_cast_s
+from primus_mcp.projection.layers.moe_mlp import moe_pieces
+from primus_mcp.projection.layers.rates import Rates
+from primus_mcp.projection.layers.record import HostCost, PartCost, Piece, joined_s, part_cost
+from primus_mcp.projection.layers.settings import LayerSettings
+from primus_mcp.projection.parameters import attention_parameters, layer_parameters
+
+_CACHED_PARTS = 16_384
+AFTER_SYNC = frozenset({"experts", "expert_activation", "expert_bias", "permute", "a2a"})
+
+
+def _launch_s(rates: Rates, settings: LayerSettings) -> float:
+    """Seconds a Python-dispatched kernel costs the host; 1F1B A2A overlap cuts every layer into stream-ordered pieces."""
+    return rates.cluster.profile.launch_s * (TIME["overlap_moe_launch_factor"] if settings.overlap_moe_a2a else 1.0)
+
+
+def _dense_host(rates: Rates, arch: Architecture, settings: LayerSettings) -> HostCost:
+    if settings.full_graph:
+        return HostCost()
+    each = _launch_s(rates, settings)
+    attention, mlp = host.attention_launches(arch, settings), host.dense_launches(settings)
+    return HostCost(forward_s=(attention[0] + mlp[0]) * each, backward_s=(attention[1] + mlp[1]) * each)
+
+
+def _moe_host(rates: Rates, arch: Architecture, settings: LayerSettings, pieces: tuple[Piece, ...]) -> HostCost:
+    """Forward: the host drains at the synchronisations of the dispatch, so the layer is two segments, each joined with its GPU time,
+    plus a bubble a synchronisation. Backward: no synchronisation. Without any, the forward joins like a dense layer.
+    """
+    if settings.full_graph:
+        return HostCost()
+    each = _launch_s(rates, settings)
+    attention, dispatch = host.attention_launches(arch, settings), host.dispatch_launches(settings)
+    experts, loops = host.expert_launches(arch, settings), host.loop_gemms(arch, settings)
+    loop_s = TIME["loop_launch_s"]
+    before_s = (attention[0] + dispatch[0]) * each
+    after_s = experts[0] * each + loops[0] * loop_s
+    backward_s = (attention[1] + dispatch[1] + experts[1]) * each + loops[1] * loop_s
+    syncs = host.synchronisations(settings)
+    if not syncs:
+        return HostCost(forward_s=before_s + after_s, backward_s=backward_s)
+    gpu_after_s = sum(p.forward_s for p in pieces if p.name in AFTER_SYNC)
+    gpu_s = sum(p.forward_s for p in pieces)
+    joined = joined_s(gpu_s - gpu_after_s, before_s) + joined_s(gpu_after_s, after_s)
+    return HostCost(backward_s=backward_s, stall_s=joined - gpu_s + syncs * TIME["sync_bubble_s"])
+
+
+def _weight_casts_s(rates: Rates, arch: Architecture, settings: LayerSettings, *, moe: bool) -> float:
+    whole = layer_parameters(arch, moe, settings.tp, settings.ep if moe else 1, settings.etp if moe else 1)
+    linears = whole.dense_sharded + attention_parameters(arch, settings.tp).dense_replicated
+    return weight_cast_s(rates, linears, settings, settings.linear_precision) + weight_cast_s(
+        rates, whole.expert, settings, settings.expert_precision
+    )
+
+
+@lru_cache(maxsize=_CACHED_PARTS)
+def decoder_layer(rates: Rates, arch: Architecture, settings: LayerSettings, *, moe: bool, windowed: bool) -> PartCost:
+    """One decoder layer of the given kind for one micro-batch."""
+    attention = attention_pieces(rates, arch, settings, windowed)
+    once_s = _weight_casts_s(rates, arch, settings, moe=moe)
+    if not moe:
+        return part_cost((*attention, *dense_mlp_pieces(rates, arch, settings)), _dense_host(rates, arch, settings), once_s)
+    assert arch.experts is not None
+    pieces = (*attention, *moe_pieces(rates, arch, arch.experts, settings))
+    return part_cost(pieces, _moe_host(rates, arch, settings, pieces), once_s)
+
+
+def _end_host(rates: Rates, settings: LayerSettings) -> HostCost:
+    if settings.full_graph:
+        return HostCost()
+    each_s = TIME["launches.ends"] * rates.cluster.profile.launch_s
+    return HostCost(forward_s=each_s, backward_s=each_s)
+
+
+@lru_cache(maxsize=_CACHED_PARTS)
+def embedding(rates: Rates, arch: Architecture, settings: LayerSettings) -> PartCost:
+    """The input embedding."""
+    return part_cost(embedding_pieces(rates, arch, settings), _end_host(rates, settings))
+
+
+@lru_cache(maxsize=_CACHED_PARTS)
+def head(rates: Rates, arch: Architecture, settings: LayerSettings) -> PartCost:
+    """The output matrix and the loss."""
+    return part_cost(head_pieces(rates, arch, settings), _end_host(rates, settings))
+
+
+@lru_cache(maxsize=_CACHED_PARTS)
+def prediction_depth(rates: Rates, arch: Architecture, settings: LayerSettings) -> tuple[PartCost, ...]:
+    """One MTP depth: projection, a layer of the last layer's kind, and the shared head with its loss once more."""
+    windowed = bool(arch.windowed_layers) and arch.windowed_layers[-1]
+    return (
+        part_cost(prediction_projection(rates, arch, settings), _end_host(rates, settings)),
+        decoder_layer(rates, arch, settings, moe=arch.moe_layers[-1], windowed=windowed),
+        head(rates, arch, settings),
+    )

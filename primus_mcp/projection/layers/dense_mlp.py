@@ -1,0 +1,57 @@
+"""The dense MLP of a layer (and, with another width, the shared expert)."""
+
+from __future__ import annotations
+
+from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.constants import TIME
+from primus_mcp.projection.layers.attention import tensor_parallel
+from primus_mcp.projection.layers.linear import accumulation, linear
+from primus_mcp.projection.layers.rates import Rates
+from primus_mcp.projection.layers.record import Piece
+from primus_mcp.projection.layers.settings import LayerSettings
+
+
+def activation_bytes(arch: Architecture, *, fused: bool) -> tuple[float, float]:
+    """Bytes (forward, backward) an element of the FFN width that the activation moves."""
+    if not arch.gated_mlp:
+        return TIME["plain_activation.forward"], TIME["plain_activation.backward"]
+    kind = "fused" if fused else "eager"
+    return TIME[f"gated_activation.{kind}.forward"], TIME[f"gated_activation.{kind}.backward"]
+
+
+def mlp_pieces(
+    rates: Rates, arch: Architecture, settings: LayerSettings, width: int, *, name: str, module: str, activation_module: str | None = None
+) -> tuple[Piece, ...]:
+    """fc1 h -> (2) f / TP, activation, fc2 f / TP -> h, without communication."""
+    tokens, local = settings.tokens(arch), width / settings.tp
+    accumulate = accumulation(settings, turbo=settings.turbo_gemm)
+    sides = (((2 if arch.gated_mlp else 1) * local, float(arch.hidden_size)), (float(arch.hidden_size), local))
+    linears = tuple(
+        linear(
+            rates,
+            name,
+            tokens=tokens,
+            outputs=outputs,
+            inputs=inputs,
+            precision=settings.linear_precision,
+            cast_bytes=settings.linear_cast_bytes,
+            accumulate=accumulate,
+            trains_weights=settings.trains_weights,
+            module=module,
+        )
+        for outputs, inputs in sides
+    )
+    forward_bytes, backward_bytes = activation_bytes(arch, fused=settings.fused_swiglu)
+    activation = Piece(
+        name="activation",
+        module=activation_module or module,
+        forward_s=rates.pass_s(tokens * local * forward_bytes),
+        backward_s=rates.pass_s(tokens * local * backward_bytes),
+    )
+    return (*linears, activation)
+
+
+def dense_mlp_pieces(rates: Rates, arch: Architecture, settings: LayerSettings) -> tuple[Piece, ...]:
+    """The dense MLP with its TP traffic."""
+    pieces = mlp_pieces(rates, arch, settings, arch.ffn_hidden_size, name="mlp", module="mlp")
+    return (*pieces, *tensor_parallel(rates, arch, settings, 1))

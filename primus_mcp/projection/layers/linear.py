@@ -1,0 +1,91 @@
+"""A linear layer, dense or grouped over experts: forward, input gradient and weight gradient with FP8 casts and gradient accumulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from primus_mcp.inputs.constants import TIME
+from primus_mcp.inputs.hardware import Precision
+from primus_mcp.projection.layers.rates import Rates
+from primus_mcp.projection.layers.record import Piece
+from primus_mcp.projection.layers.settings import LayerSettings
+from primus_mcp.projection.ops.gemm import GroupedKernel
+from primus_mcp.units import BF16_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accumulation:
+    """Where a weight gradient goes: `fused` adds into the main gradient inside the GEMM, else a bf16 result is added by a second pass."""
+
+    fused: bool
+    main_grad_bytes: int
+
+    def output_bytes(self) -> float:
+        """Bytes an element that the GEMM itself moves: read and write of the main gradient when fused, else one bf16 write."""
+        return 2.0 * self.main_grad_bytes if self.fused else float(BF16_BYTES)
+
+    def extra_bytes(self) -> float:
+        """Bytes an element of the separate add: read the bf16 gradient, read and write the main gradient."""
+        return 0.0 if self.fused else BF16_BYTES + 2.0 * self.main_grad_bytes
+
+
+def accumulation(settings: LayerSettings, *, turbo: bool, legacy: bool = False) -> Accumulation:
+    """TE linears fuse when the flag says so; the legacy grouped GEMM and Turbo (up to release v26.5.1) never do.
+
+    Source: Megatron-LM distributed_data_parallel.py:444, AMD-AGI/Primus core/extensions/primus_turbo.py:240-275.
+    """
+    return Accumulation(fused=settings.gradient_accumulation_fusion and not turbo and not legacy, main_grad_bytes=settings.main_grad_bytes)
+
+
+def _directions(
+    rates: Rates, m: float, n: float, k: float, precision: Precision, groups: int, kernel: GroupedKernel, wgrad_bytes: float
+) -> tuple[float, float, float]:
+    """GEMM seconds of y = x W (m, n, k), dx = dy W' (m, k, n) and dW = dy' x (n, k, m)."""
+    if groups == 1:
+        return (
+            rates.gemm_s(m, n, k, precision),
+            rates.gemm_s(m, k, n, precision),
+            rates.gemm_s(n, k, m, precision, output_bytes=wgrad_bytes),
+        )
+    return (
+        rates.grouped_s(m, n, k, precision, groups, kernel),
+        rates.grouped_s(m, k, n, precision, groups, kernel),
+        rates.grouped_s(n, k, m, precision, groups, kernel, output_bytes=wgrad_bytes),
+    )
+
+
+def linear(
+    rates: Rates,
+    name: str,
+    *,
+    tokens: float,
+    outputs: float,
+    inputs: float,
+    precision: Precision,
+    cast_bytes: float,
+    accumulate: Accumulation,
+    trains_weights: bool = True,
+    groups: int = 1,
+    kernel: GroupedKernel = "persistent",
+    module: str | None = None,
+    cast_rows: float | None = None,
+) -> Piece:
+    """[tokens, inputs] x [inputs, outputs] of `groups` equal products (tokens = rows of one product).
+
+    FP8: the input is cast in the forward pass and the output gradient in the backward pass, each once for the two GEMMs that read it;
+    `cast_rows` rows are walked where buffers are larger than their content.
+    """
+    forward_s, backward_s, weight_s = _directions(rates, tokens, outputs, inputs, precision, groups, kernel, accumulate.output_bytes())
+    if cast_bytes:
+        rows = tokens * groups if cast_rows is None else cast_rows
+        forward_s += rates.pass_s(rows * inputs * cast_bytes)
+        backward_s += rates.pass_s(rows * outputs * cast_bytes)
+    weight_s += rates.pass_s(groups * outputs * inputs * accumulate.extra_bytes())
+    return Piece(name=name, module=module, forward_s=forward_s, backward_s=backward_s, weight_s=weight_s if trains_weights else 0.0)
+
+
+def weight_cast_s(rates: Rates, elements: float, settings: LayerSettings, precision: Precision) -> float:
+    """FP8 copies of the weights, made once an iteration (`is_first_microbatch`); none when parameters are gathered in FP8."""
+    if precision == "bf16" or settings.fp8_param_gather:
+        return 0.0
+    return rates.pass_s(elements * TIME["cast.weight"])

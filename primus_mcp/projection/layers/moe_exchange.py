@@ -1,0 +1,117 @@
+"""How tokens reach their experts and return: router, permutation, all-to-all, with what each dispatcher really moves."""
+
+from __future__ import annotations
+
+from primus_mcp.inputs.architecture import Architecture, MixtureOfExperts
+from primus_mcp.inputs.constants import TIME, TIME_PAIRS
+from primus_mcp.projection.layers.rates import Rates
+from primus_mcp.projection.layers.record import Piece, communication
+from primus_mcp.projection.layers.settings import LayerSettings
+from primus_mcp.projection.ops.collectives import distinct_destinations
+from primus_mcp.units import BF16_BYTES
+
+FUSED_ROUTER_STAGE = 1
+
+
+def uses_deepep(settings: LayerSettings) -> bool:
+    """Sync-free stages 2 and 3 switch DeepEP on; without EP there is nothing to exchange."""
+    return settings.ep > 1 and (settings.dispatcher == "deepep" or settings.sync_free_stage > FUSED_ROUTER_STAGE)
+
+
+def router_is_fused(settings: LayerSettings) -> bool:
+    """Asked for, or by sync-free stage >= 1."""
+    return settings.fused_router or settings.sync_free_stage >= FUSED_ROUTER_STAGE
+
+
+def permute_is_fused(settings: LayerSettings) -> bool:
+    """Asked for, or by sync-free stage >= 1; DeepEP always fuses."""
+    return settings.permute_fusion or settings.sync_free_stage >= FUSED_ROUTER_STAGE or uses_deepep(settings)
+
+
+def received_copies(experts: MixtureOfExperts, settings: LayerSettings) -> float:
+    """r: copies of a token that travel under DeepEP, one per distinct destination rank; 1 without EP."""
+    return distinct_destinations(experts.num_experts, experts.top_k, settings.ep, forced_balance=settings.forced_balance)
+
+
+def router_piece(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> Piece:
+    """Gating GEMM in bf16, scores and top-k; the backward pass runs two fp32 GEMMs after casting (Megatron-LM moe_utils.py:1259-1300)."""
+    tokens, count = settings.sharded_tokens(arch), experts.num_experts
+    score_s = rates.pass_s(tokens * count * TIME["router.fused" if router_is_fused(settings) else "router.unfused"])
+    fp32_gemm_s = 2 * tokens * count * arch.hidden_size / TIME["router_fp32_flops"]
+    cast_s = rates.pass_s(tokens * arch.hidden_size * TIME["router_backward_cast"])
+    return Piece(
+        name="router",
+        module="moe",
+        forward_s=rates.gemm_s(tokens, count, arch.hidden_size, "bf16") + score_s,
+        backward_s=fp32_gemm_s + cast_s + score_s,
+        weight_s=fp32_gemm_s if settings.trains_weights else 0.0,
+    )
+
+
+def permute_piece(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> Piece:
+    """Sorting tokens by expert and back, bytes an element of the hidden state and direction: per routed copy and per token.
+
+    DeepEP: 4 (r + k) for permute and unpermute plus staging of the sent rows. Source: kernel counts of the AMD code study.
+    """
+    width = settings.sharded_tokens(arch) * arch.hidden_size
+    copies = experts.top_k * settings.expert_load_imbalance
+    if uses_deepep(settings):
+        rows = received_copies(experts, settings) * settings.expert_load_imbalance
+        per_token = TIME["permute.deepep_per_copy"] * (rows + copies) + 2 * TIME["deepep_staging"] * rows
+    else:
+        kind = (
+            ("no_exchange" if permute_is_fused(settings) else "no_exchange_unfused")
+            if settings.ep == 1
+            else ("library_fused" if permute_is_fused(settings) else "library_unfused")
+        )
+        per_copy, once = TIME_PAIRS[f"permute.{kind}"]
+        per_token = per_copy * copies + once
+    direction_s = rates.pass_s(width * per_token)
+    return Piece(name="permute", module="moe", forward_s=direction_s, backward_s=direction_s)
+
+
+def exchange_once_s(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> float:
+    """One dispatch or combine over the EP group (or over `a2a_ep_size` ranks, which prices the exchange of a larger group)."""
+    return rates.expert_exchange_s(
+        experts,
+        settings.sharded_tokens(arch) * settings.expert_load_imbalance,
+        float(arch.hidden_size * BF16_BYTES),
+        settings.a2a_ep_size or settings.ep,
+        settings.etp,
+        deepep=uses_deepep(settings),
+        forced_balance=settings.forced_balance,
+    )
+
+
+def exchange_piece(
+    rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings, beside_s: tuple[float, float]
+) -> Piece:
+    """Dispatch and combine, forward and again backward; always bf16 payload.
+
+    `beside_s`: (forward, backward) compute of the shared expert that may hide part of it when the two overlap.
+    """
+    direction_s = 2 * exchange_once_s(rates, arch, experts, settings)
+    hidden = TIME["moe_a2a_overlap"] if settings.overlap_moe_a2a else 0.0
+    piece = communication("a2a", direction_s, direction_s, hidden=hidden, module="moe")
+    if not settings.shared_expert_overlap:
+        return piece
+    forward_s, backward_s = beside_s
+    return Piece(
+        name="a2a",
+        collective="a2a",
+        module="moe",
+        forward_s=max(0.0, piece.forward_s - forward_s),
+        backward_s=max(0.0, piece.backward_s - backward_s),
+        forward_total_s=direction_s,
+        backward_total_s=direction_s,
+    )
+
+
+def expert_tensor_parallel(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> list[Piece]:
+    """ETP > 1: rows that a rank received are gathered over its ETP group, and results scattered back."""
+    if settings.etp == 1:
+        return []
+    rows = settings.sharded_tokens(arch) * experts.top_k * settings.expert_load_imbalance * settings.etp
+    size_bytes = rows * arch.hidden_size * BF16_BYTES
+    once_s = rates.all_gather_s(size_bytes, settings.etp, 1) + rates.reduce_scatter_s(size_bytes, settings.etp, 1)
+    return [communication("tp", once_s, once_s, module="moe")]

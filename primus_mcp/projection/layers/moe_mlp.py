@@ -1,0 +1,130 @@
+"""The MoE block of a layer: router, exchange, grouped expert GEMMs, activation, shared expert."""
+
+from __future__ import annotations
+
+from primus_mcp.inputs.architecture import Architecture, MixtureOfExperts
+from primus_mcp.inputs.constants import TIME
+from primus_mcp.projection.layers.attention import tensor_parallel
+from primus_mcp.projection.layers.dense_mlp import activation_bytes, mlp_pieces
+from primus_mcp.projection.layers.linear import accumulation, linear
+from primus_mcp.projection.layers.moe_exchange import (
+    exchange_piece,
+    expert_tensor_parallel,
+    permute_piece,
+    received_copies,
+    router_piece,
+    uses_deepep,
+)
+from primus_mcp.projection.layers.rates import Rates
+from primus_mcp.projection.layers.record import Piece
+from primus_mcp.projection.layers.settings import LayerSettings
+from primus_mcp.projection.ops.gemm import GroupedKernel
+
+_KERNELS: dict[str, GroupedKernel] = {"turbo": "persistent", "te": "loop", "legacy": "loop", "sequential": "sequential"}
+WORST_CASE_STAGE = 3
+
+
+def expert_rows(arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> float:
+    """Rows of one micro-batch that the experts of a rank work on: T k (x ETP: gathered), times the load imbalance of the slowest rank."""
+    return settings.sharded_tokens(arch) * experts.top_k * settings.etp * settings.expert_load_imbalance
+
+
+def _walked_rows(rows: float, settings: LayerSettings) -> float:
+    """Sync-free stage 3 allocates T EP k rows, and casts and masked activation walk them all."""
+    return rows * settings.ep if settings.sync_free_stage >= WORST_CASE_STAGE else rows
+
+
+def _expert_linears(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> tuple[Piece, ...]:
+    local = experts.num_experts // settings.ep
+    rows = expert_rows(arch, experts, settings)
+    width = experts.expert_ffn_hidden_size / settings.etp
+    accumulate = accumulation(settings, turbo=settings.grouped_gemm == "turbo", legacy=settings.grouped_gemm == "legacy")
+    sides = (((2 if arch.gated_mlp else 1) * width, float(arch.hidden_size)), (float(arch.hidden_size), width))
+    return tuple(
+        linear(
+            rates,
+            "experts",
+            tokens=rows / local,
+            outputs=outputs,
+            inputs=inputs,
+            precision=settings.expert_precision,
+            cast_bytes=settings.expert_cast_bytes,
+            accumulate=accumulate,
+            trains_weights=settings.trains_weights,
+            groups=local,
+            kernel=_KERNELS[settings.grouped_gemm],
+            module="moe",
+            cast_rows=_walked_rows(rows, settings),
+        )
+        for outputs, inputs in sides
+    )
+
+
+def activation_is_eager(arch: Architecture, settings: LayerSettings) -> bool:
+    """TE and Turbo experts without a fused activation run it as eager PyTorch; the legacy grouped MLP always compiles it.
+
+    Sync-free stage 3 brings the fused kernel. Source: Megatron-LM moe/experts.py:300-325, Primus rocm_arg_validation.py:44-73.
+    """
+    if settings.grouped_gemm == "legacy" or settings.sync_free_stage >= WORST_CASE_STAGE or not arch.gated_mlp:
+        return False
+    return not (settings.fused_expert_activation or settings.fused_swiglu)
+
+
+def _activation(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> Piece:
+    rows = _walked_rows(expert_rows(arch, experts, settings), settings)
+    if activation_is_eager(arch, settings):
+        forward_bytes, backward_bytes = TIME["expert_activation.eager.forward"], TIME["expert_activation.eager.backward"]
+    else:
+        forward_bytes, backward_bytes = activation_bytes(arch, fused=True)
+    elements = rows * experts.expert_ffn_hidden_size / settings.etp
+    return Piece(
+        name="expert_activation",
+        module="moe_act",
+        forward_s=rates.pass_s(elements * forward_bytes),
+        backward_s=rates.pass_s(elements * backward_bytes),
+    )
+
+
+def _expert_bias(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> list[Piece]:
+    """Per-expert biases are added by eager fp32 operations over all rows."""
+    if not arch.linear_bias:
+        return []
+    elements = expert_rows(arch, experts, settings) * arch.hidden_size
+    return [
+        Piece(
+            name="expert_bias",
+            module="moe",
+            forward_s=rates.pass_s(elements * TIME["expert_bias.forward"]),
+            backward_s=rates.pass_s(elements * TIME["expert_bias.backward"]),
+        )
+    ]
+
+
+def _shared_expert(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> tuple[Piece, ...]:
+    width = experts.shared_expert_ffn_hidden_size
+    if not width:
+        return ()
+    pieces = mlp_pieces(rates, arch, settings, width, name="shared_expert", module="shared_experts")
+    return (*pieces, *tensor_parallel(rates, arch, settings, 1))
+
+
+def moe_pieces(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> tuple[Piece, ...]:
+    """The whole MoE block. Experts gather no hidden state over TP: with ETP 1 every TP rank routes its own sequence shard."""
+    shared = _shared_expert(rates, arch, experts, settings)
+    beside = (
+        sum(p.forward_s for p in shared if p.collective is None),
+        sum(p.backward_s + p.weight_s for p in shared if p.collective is None),
+    )
+    return (
+        router_piece(rates, arch, experts, settings),
+        permute_piece(rates, arch, experts, settings),
+        *_expert_linears(rates, arch, experts, settings),
+        _activation(rates, arch, experts, settings),
+        *_expert_bias(rates, arch, experts, settings),
+        *shared,
+        exchange_piece(rates, arch, experts, settings, beside),
+        *expert_tensor_parallel(rates, arch, experts, settings),
+    )
+
+
+__all__ = ["activation_is_eager", "expert_rows", "moe_pieces", "received_copies", "uses_deepep"]

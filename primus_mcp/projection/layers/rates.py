@@ -1,0 +1,107 @@
+"""What layers ask of the machine: one object per (cluster, GEMM backend) in front of `ops`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from primus_mcp.inputs.architecture import MixtureOfExperts
+from primus_mcp.inputs.hardware import Cluster, Precision
+from primus_mcp.projection.ops import attention, collectives, elementwise
+from primus_mcp.projection.ops.gemm import GemmModel, GroupedKernel, grouped_seconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rates:
+    """Shape to seconds on one cluster. Compared by identity, so it can key a cache."""
+
+    cluster: Cluster
+    gemm: GemmModel
+
+    def gemm_s(self, m: float, n: float, k: float, precision: Precision, *, output_bytes: float = 2.0) -> float:
+        """One GEMM [m, k] x [k, n]."""
+        return self.gemm.seconds(m, n, k, precision, output_bytes=output_bytes)
+
+    def grouped_s(
+        self, m: float, n: float, k: float, precision: Precision, groups: int, kernel: GroupedKernel, *, output_bytes: float = 2.0
+    ) -> float:
+        """`groups` expert GEMMs."""
+        return grouped_seconds(
+            self.gemm, self.cluster, m=m, n=n, k=k, groups=groups, precision=precision, kernel=kernel, output_bytes=output_bytes
+        )
+
+    def pass_s(self, num_bytes: float) -> float:
+        """A kernel bound by HBM that moves `num_bytes`."""
+        return elementwise.hbm_pass_s(self.cluster, num_bytes) if num_bytes else 0.0
+
+    def attention_s(
+        self,
+        mbs: int,
+        seq_length: int,
+        heads: float,
+        key_dim: int,
+        value_dim: int,
+        window: int | None,
+        cp: int,
+        *,
+        latent: bool,
+        flash: bool,
+    ) -> tuple[float, float]:
+        """(forward, backward) of the causal attention core on one rank with `heads` local heads."""
+        if not flash:
+            return attention.math_attention_s(
+                self.cluster,
+                self.gemm,
+                mbs=mbs,
+                seq_length=seq_length,
+                heads=max(1, round(heads)),
+                qk_head_dim=key_dim,
+                v_head_dim=value_dim,
+                cp=cp,
+            )
+        return attention.flash_attention_s(
+            self.cluster,
+            mbs=mbs,
+            seq_length=seq_length,
+            heads=heads,
+            qk_head_dim=key_dim,
+            v_head_dim=value_dim,
+            window=window,
+            cp=cp,
+            latent=latent,
+        )
+
+    def all_gather_s(self, num_bytes: float, size: int, stride: int) -> float:
+        """All-gather to `num_bytes` in all."""
+        return collectives.all_gather_s(self.cluster, num_bytes, size, stride)
+
+    def reduce_scatter_s(self, num_bytes: float, size: int, stride: int) -> float:
+        """Reduce-scatter of `num_bytes` in all."""
+        return collectives.reduce_scatter_s(self.cluster, num_bytes, size, stride)
+
+    def all_reduce_s(self, num_bytes: float, size: int, stride: int) -> float:
+        """All-reduce of `num_bytes`."""
+        return collectives.all_reduce_s(self.cluster, num_bytes, size, stride)
+
+    def all_to_all_s(self, num_bytes: float, size: int, stride: int) -> float:
+        """All-to-all in which each rank sends `num_bytes`."""
+        return collectives.all_to_all_s(self.cluster, num_bytes, size, stride)
+
+    def point_to_point_s(self, num_bytes: float, stride: int, size: int) -> float:
+        """A send between neighbours of a pipeline of `size` ranks `stride` apart."""
+        return collectives.point_to_point_s(self.cluster, num_bytes, stride, size)
+
+    def expert_exchange_s(
+        self, experts: MixtureOfExperts, tokens: float, token_bytes: float, ep: int, stride: int, *, deepep: bool, forced_balance: bool
+    ) -> float:
+        """One dispatch or combine of `tokens`."""
+        return collectives.expert_exchange_s(
+            self.cluster,
+            tokens=tokens,
+            token_bytes=token_bytes,
+            topk=experts.top_k,
+            num_experts=experts.num_experts,
+            ep=ep,
+            stride=stride,
+            deepep=deepep,
+            forced_balance=forced_balance,
+        )

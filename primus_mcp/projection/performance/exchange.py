@@ -1,0 +1,164 @@
+"""Once-an-iteration traffic of data parallelism: gradients out, parameters in, and what of it is exposed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.constants import TIME
+from primus_mcp.inputs.layout import Chunk
+from primus_mcp.inputs.training import TrainingConfig
+from primus_mcp.projection.layers.rates import Rates
+from primus_mcp.projection.parameters import (
+    RankParameters,
+    embedding_parameters,
+    final_norm_parameters,
+    head_parameters,
+    layer_parameters,
+    mtp_parameters,
+)
+from primus_mcp.projection.placement import Placement
+from primus_mcp.units import BF16_BYTES, FP8_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """Seconds of one rank: whole transfers and what of them is exposed."""
+
+    gradients_s: float = 0.0
+    gradients_exposed_s: float = 0.0
+    parameters_s: float = 0.0
+    parameters_exposed_s: float = 0.0
+
+
+def lora_elements(arch: Architecture, layers: int, rank: int) -> int:
+    """Adapter elements: rank x (inputs + outputs) of QKV and output projection of every layer (the usual targets)."""
+    query, key = arch.num_attention_heads * arch.head_dim, 2 * arch.num_query_groups * arch.head_dim
+    return layers * rank * (arch.hidden_size + query + key + query + arch.hidden_size)
+
+
+@lru_cache(maxsize=16_384)
+def trained_parameters(arch: Architecture, chunks: tuple[Chunk, ...], tp: int, ep: int, etp: int, lora_rank: int | None) -> RankParameters:
+    """Elements with gradients on one pipeline rank. A tied output matrix is a second copy where the embedding lies elsewhere."""
+    layers = [layer for chunk in chunks for layer in chunk.layers]
+    if lora_rank is not None:
+        return RankParameters(dense_replicated=lora_elements(arch, len(layers), lora_rank))
+    total = RankParameters()
+    for moe in (False, True):
+        count = sum(arch.moe_layers[layer] == moe for layer in layers)
+        if count:
+            total += layer_parameters(arch, moe, tp, ep, etp).times(count)
+    has_embedding = any(chunk.embedding for chunk in chunks)
+    for chunk in chunks:
+        if chunk.embedding:
+            total += embedding_parameters(arch, tp)
+        if chunk.loss:
+            total += final_norm_parameters(arch)
+            total += RankParameters() if arch.tied_embeddings and has_embedding else head_parameters(arch, tp)
+        if chunk.mtp_layers:
+            total += mtp_parameters(arch, tp, ep, etp).times(chunk.mtp_layers)
+    return total
+
+
+def _exposed(transfer_s: float, window_s: float) -> float:
+    """max(floor t, t - usable window): buckets travel beside the last backward (first forward); the first or last one never hides."""
+    return max(TIME["dp_floor"] * transfer_s, transfer_s - TIME["dp_overlap"] * window_s)
+
+
+def _tied_embedding_s(rates: Rates, arch: Architecture, config: TrainingConfig, placement: Placement, world: int) -> float:
+    """First and last stage sum the gradient of a tied embedding when they are different ranks."""
+    if not arch.tied_embeddings or placement.pp == 1 or placement.owner[0] == placement.owner[-1]:
+        return 0.0
+    size_bytes = float(embedding_parameters(arch, config.tp).dense_sharded * config.main_grad_bytes)
+    return rates.all_reduce_s(size_bytes, 2, world // placement.pp * (placement.pp - 1))
+
+
+def sharded_exchange(
+    rates: Rates,
+    config: TrainingConfig,
+    placement: Placement,
+    parameters: RankParameters,
+    forward_s: float,
+    backward_s: float,
+) -> Exchange:
+    """DDP and the distributed optimizer. `forward_s`, `backward_s`: the rank's first forward and last backward, which may hide them.
+
+    dense over DP x CP (stride TP), experts over expert DP (stride ETP x EP). Distributed optimizer: reduce-scatter of gradients, then
+    all-gather of bf16 (FP8) parameters; plain DDP: one all-reduce. The two groups share the links, so their times add.
+    """
+    dense, expert = (placement.dp * config.cp, config.tp), (placement.expert_dp, config.etp * config.ep)
+    groups = ((parameters.dense, *dense), (parameters.expert, *expert))
+    grad_bytes = config.main_grad_bytes
+    if not config.use_distributed_optimizer:
+        reduce_s = sum(rates.all_reduce_s(float(n * grad_bytes), size, stride) for n, size, stride in groups)
+        exposed = _exposed(reduce_s, backward_s) if config.overlap_grad_reduce else reduce_s
+        return Exchange(gradients_s=reduce_s, gradients_exposed_s=exposed)
+    param_bytes = FP8_BYTES if config.fp8_param_gather and config.fp8 else BF16_BYTES
+    scatter_s = sum(rates.reduce_scatter_s(float(n * grad_bytes), size, stride) for n, size, stride in groups)
+    gather_s = sum(rates.all_gather_s(float(n * param_bytes), size, stride) for n, size, stride in groups)
+    return Exchange(
+        gradients_s=scatter_s,
+        gradients_exposed_s=_exposed(scatter_s, backward_s) if config.overlap_grad_reduce else scatter_s,
+        parameters_s=gather_s,
+        parameters_exposed_s=_exposed(gather_s, forward_s) if config.overlap_param_gather else gather_s,
+    )
+
+
+def fsdp_exchange(
+    rates: Rates,
+    config: TrainingConfig,
+    placement: Placement,
+    parameters: RankParameters,
+    layers: int,
+    forward_s: float,
+    backward_s: float,
+) -> Exchange:
+    """FSDP2: every micro-batch gathers each layer's parameters in both directions and scatters its gradients.
+
+    Layer i + 1 is prefetched beside layer i: exposed a layer = max(floor t, t - usable compute of a layer).
+    """
+    size, stride = placement.dp * config.cp, config.tp
+    units = max(layers, 1)
+    elements = parameters.total / units
+    gather_s = rates.all_gather_s(elements * BF16_BYTES, size, stride)
+    scatter_s = rates.reduce_scatter_s(elements * config.main_grad_bytes, size, stride)
+    usable = TIME["fsdp_overlap"] / units
+    forward_exposed = max(TIME["dp_floor"] * gather_s, gather_s - usable * forward_s)
+    backward_exposed = max(TIME["dp_floor"] * (gather_s + scatter_s), gather_s + scatter_s - usable * backward_s)
+    share = scatter_s / (gather_s + scatter_s) if scatter_s else 0.0
+    count = units * placement.micro_batches
+    return Exchange(
+        gradients_s=count * scatter_s,
+        gradients_exposed_s=count * backward_exposed * share,
+        parameters_s=count * 2 * gather_s,
+        parameters_exposed_s=count * (forward_exposed + backward_exposed * (1 - share)),
+    )
+
+
+def rank_exchange(
+    rates: Rates,
+    arch: Architecture,
+    config: TrainingConfig,
+    placement: Placement,
+    rank: int,
+    parameters: RankParameters,
+    times_s: tuple[float, float],
+) -> Exchange:
+    """The exchange of one pipeline rank; `times_s` = its (forward, backward) seconds of one micro-batch."""
+    forward_s, backward_s = times_s
+    if config.use_torch_fsdp2:
+        layers = sum(len(chunk.layers) for chunk in placement.of_rank(rank))
+        return fsdp_exchange(rates, config, placement, parameters, layers, forward_s, backward_s)
+    exchange = sharded_exchange(rates, config, placement, parameters, forward_s, backward_s)
+    tied_s = 0.0
+    if rank in (placement.owner[0], placement.owner[-1]):
+        tied_s = _tied_embedding_s(rates, arch, config, placement, rates.cluster.world_size)
+    if not tied_s:
+        return exchange
+    return Exchange(
+        gradients_s=exchange.gradients_s + tied_s,
+        gradients_exposed_s=exchange.gradients_exposed_s + tied_s,
+        parameters_s=exchange.parameters_s,
+        parameters_exposed_s=exchange.parameters_exposed_s,
+    )
