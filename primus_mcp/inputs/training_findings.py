@@ -1,0 +1,79 @@
+"""What the trainer does to a baseline's settings without saying so: keys it ignores, switches that turn others on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.argument_values import Arguments, flag
+from primus_mcp.inputs.findings import Finding
+from primus_mcp.inputs.trainer_arguments import turbo_flag
+from primus_mcp.inputs.training import TrainingConfig
+
+
+def training_findings(arguments: Arguments, arch: Architecture, config: TrainingConfig) -> tuple[Finding, ...]:
+    """Findings about parallelism, precision and MoE switches, in that order."""
+    pairs = (*_parallelism(arguments, config), *_precision(arguments, config), *_experts(arguments, arch, config), *_shapes(arguments))
+    return tuple(Finding(code=code, text=text) for code, text in pairs)
+
+
+def _parallelism(arguments: Arguments, config: TrainingConfig) -> Iterator[tuple[str, str]]:
+    ignored = arguments["virtual_pipeline_model_parallel_size"]
+    if ignored not in (None, config.vpp):
+        yield (
+            "vpp-key-ignored",
+            f"virtual_pipeline_model_parallel_size: {ignored} is ignored by the trainer (rule L2): VPP {config.vpp} runs; "
+            "set num_virtual_stages_per_pipeline_rank",
+        )
+    other = arguments["context_model_parallel_size"]
+    if other is not None:
+        yield (
+            "cp-spelling",
+            f"context_model_parallel_size: {other} is not the trainer's key (context_parallel_size); CP {config.cp} is priced",
+        )
+    if arguments["rampup_batch_size"] is not None:
+        yield "rampup-ignored", f"rampup_batch_size is left out: GBS {config.gbs} is priced throughout"
+    if flag(arguments, "patch_primus_pipeline") and (config.overlap_grad_reduce or config.overlap_param_gather):
+        yield "overlap-lost", "patch_primus_pipeline runs the whole step without gradient sync: the overlap flags gain nothing (rule S10)"
+    if arguments["recompute_granularity"] == "full" and config.recompute.granularity == "none":
+        yield "recompute-none", "recompute_granularity: full with recompute_num_layers: 0 recomputes nothing"
+
+
+def _precision(arguments: Arguments, config: TrainingConfig) -> Iterator[tuple[str, str]]:
+    if config.fp8 and config.fp8_recipe == "delayed" and (config.grouped_gemm == "turbo" or config.turbo_gemm):
+        yield "turbo-bf16", f"fp8: {config.fp8} with the delayed recipe: Primus-Turbo GEMMs run in bf16, it has no delayed scaling"
+    if config.fp8 and config.grouped_gemm == "legacy":
+        yield "legacy-bf16", f"fp8: {config.fp8} does not reach the experts: the legacy grouped GEMM runs in bf16"
+    if flag(arguments, "first_last_layers_bf16") and config.fp8:
+        yield "first-last-bf16", "first_last_layers_bf16 is left out: every layer is priced in fp8"
+    turbo = [key for key in _TURBO_SWITCHES if flag(arguments, key)]
+    if turbo and not flag(arguments, "enable_primus_turbo"):
+        yield "turbo-off", f"enable_primus_turbo is false, so {', '.join(turbo)} do nothing (rule E12)"
+
+
+_TURBO_SWITCHES = ("use_turbo_attention", "use_turbo_gemm", "use_turbo_grouped_gemm", "use_turbo_deepep", "use_turbo_fused_act_with_probs")
+
+
+def _experts(arguments: Arguments, arch: Architecture, config: TrainingConfig) -> Iterator[tuple[str, str]]:
+    if not arch.is_moe:
+        return
+    if config.sync_free_stage >= 2:
+        turned_on = [key for key in ("use_turbo_deepep", "use_turbo_grouped_gemm") if not turbo_flag(arguments, key)]
+        if turned_on:
+            yield (
+                "sync-free-turns-on",
+                f"turbo_sync_free_moe_stage: {config.sync_free_stage} turns {' and '.join(turned_on)} on (rule E16); "
+                "write use_turbo_deepep: true as well, else the trainer may keep its own dispatcher (rule E17)",
+            )
+    if config.forced_balance:
+        yield "forced-balance", "moe_router_force_load_balancing: true: tokens are dealt to experts evenly, as no real router does"
+    if arguments["moe_expert_capacity_factor"] is not None:
+        yield "capacity-ignored", "moe_expert_capacity_factor is left out: no token is dropped or padded"
+
+
+def _shapes(arguments: Arguments) -> Iterator[tuple[str, str]]:
+    softcaps = [key for key in ("final_logit_softcapping", "attn_logit_softcapping", "router_logit_softcapping") if arguments[key]]
+    if softcaps:
+        yield "softcap-ignored", f"{', '.join(softcaps)}: the extra element-wise work is not priced"
+    if flag(arguments, "moe_shared_expert_gate"):
+        yield "shared-gate-ignored", "moe_shared_expert_gate: the gate of one column is not priced"

@@ -1,0 +1,82 @@
+"""The vocabulary that runs: mock data replaces the tokenizer, and a Hugging Face tokenizer ignores `vocab_size`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Literal
+
+from primus_mcp.errors import InputError
+from primus_mcp.inputs.architecture import VocabSource
+from primus_mcp.inputs.argument_values import Arguments, flag, optional_count, optional_text
+from primus_mcp.inputs.findings import Finding
+from primus_mcp.inputs.published import published_models
+from primus_mcp.inputs.yaml_loader import parse_text
+
+Vocab = Literal["as-run", "tokenizer"]
+
+MOCK_TOKENS = 131_072
+"""NullTokenizer size under mock_data where the model sets none (AMD-AGI/Primus@fd1eeabb patches/args/mock_data_patches.py:10)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vocabulary:
+    """`size` before padding; `findings` say where it comes from."""
+
+    size: int
+    source: VocabSource
+    findings: tuple[Finding, ...] = ()
+
+
+@cache
+def tokenizer_lengths() -> Mapping[str, int]:
+    """len(tokenizer) by Hugging Face id (catalog/tokenizers.yaml)."""
+    text = (files("primus_mcp.catalog") / "tokenizers.yaml").read_text(encoding="utf-8")
+    return parse_text(text, "catalog/tokenizers.yaml")
+
+
+def _null_tokenizer_size(tokens: int) -> int:
+    """NullTokenizer reports one more than its size, the end-of-document token (Megatron-LM@d3528a21; upstream fixed it in c9dfe34798)."""
+    return tokens + 1
+
+
+def _own(arguments: Arguments) -> Vocabulary | None:
+    """The vocabulary of the model's own tokenizer, or None where no source gives it."""
+    model, explicit = optional_text(arguments, "tokenizer_model"), optional_count(arguments, "vocab_size")
+    if arguments["tokenizer_type"] == "NullTokenizer" and explicit is not None:
+        return Vocabulary(size=_null_tokenizer_size(explicit), source="explicit")
+    if model is not None and model in tokenizer_lengths():
+        return Vocabulary(size=tokenizer_lengths()[model], source="tokenizer")
+    if explicit is not None:
+        return Vocabulary(size=explicit, source="explicit")
+    rows = {published.hf_id: published.vocab_size for published in published_models().values()}
+    if model is None or model not in rows:
+        return None
+    text = f"len(tokenizer) of {model} is not in the catalogue; the {rows[model]:,} rows of its published embedding are used"
+    return Vocabulary(size=rows[model], source="tokenizer", findings=(Finding(code="vocabulary-from-embedding", text=text),))
+
+
+def resolve_vocabulary(arguments: Arguments, vocab: Vocab) -> Vocabulary:
+    """Entries that the run's tokenizer reports. Padding to a multiple of divisor x TP is `Architecture.padded_vocab_size`.
+
+    as-run with `mock_data`: vocab_size of the model, else 131,072, plus 1. Otherwise, and with vocab="tokenizer": len(tokenizer) from the
+    catalogue, else vocab_size, else the published embedding rows. Raises InputError where none is known.
+    """
+    own = _own(arguments)
+    if flag(arguments, "mock_data") and vocab == "as-run":
+        size = _null_tokenizer_size(optional_count(arguments, "vocab_size") or MOCK_TOKENS)
+        if own is None:
+            change = "the size of the model's own tokenizer is not known"
+        else:
+            change = f"the model's own tokenizer has {own.size:,} ({(own.size - size) / size:+.1%}; --vocab tokenizer prices that)"
+        text = f"mock_data: true replaces the tokenizer: {size:,} vocabulary entries run; {change}"
+        return Vocabulary(size=size, source="mock_data", findings=(Finding(code="vocabulary-mock-data", text=text),))
+    if own is None:
+        raise InputError(
+            f"the vocabulary of {arguments['tokenizer_model']!r} is not known",
+            where="tokenizer_model",
+            remedy="add `vocab_size: N` to the overrides, or use --vocab as-run with mock_data: true",
+        )
+    return own

@@ -1,0 +1,175 @@
+"""A Primus workload file to the records that everything else works on: which model, which baseline, from which files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+from typing import Any
+
+from primus_mcp.errors import InputError, UnsupportedFeatureError
+from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.argument_values import Arguments, complete_arguments, default_arguments
+from primus_mcp.inputs.findings import Finding
+from primus_mcp.inputs.presets import PresetReader, SourceFile, config_roots, deep_merge
+from primus_mcp.inputs.published import differences, published_models
+from primus_mcp.inputs.trainer_arguments import read_architecture, read_training
+from primus_mcp.inputs.training import TrainingConfig
+from primus_mcp.inputs.training_findings import training_findings
+from primus_mcp.inputs.vocabulary import Vocab
+from primus_mcp.inputs.yaml_loader import load_yaml, parse_text, substitute
+
+PRETRAIN_MODULE = "pre_trainer"
+_FRAMEWORKS: Mapping[str, str] = {"megatron": "megatron", "light-megatron": "megatron"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """What a workload file resolves to.
+
+    `arguments` are the flattened, complete trainer arguments (module <- model <- overrides); a trial is
+    `read_training({**arguments, **changes}, architecture)`. `document` is the raw file, placeholders included, for overlays. `digest`
+    covers the arguments that the engine reads and the vocabulary, so that logging or learning-rate keys do not change it.
+    """
+
+    name: str
+    path: Path | None
+    architecture: Architecture
+    baseline: TrainingConfig
+    arguments: Mapping[str, Any]
+    document: Mapping[str, Any]
+    files: tuple[SourceFile, ...]
+    findings: tuple[Finding, ...]
+    digest: str
+
+
+@cache
+def _unsupported() -> Mapping[str, Mapping[str, Any]]:
+    text = (files("primus_mcp.catalog") / "primus" / "unsupported.yaml").read_text(encoding="utf-8")
+    return parse_text(text, "catalog/primus/unsupported.yaml")
+
+
+def _refuse_unpriced(arguments: Arguments) -> None:
+    for key, rule in _unsupported().items():
+        value = arguments[key]
+        if not any(value == priced and type(value) is type(priced) for priced in rule["priced"]) and value not in (False, [], ""):
+            raise UnsupportedFeatureError(f"{rule['feature']} ({key}: {value!r}) cannot be priced", where="workload")
+    if _lora_enabled(arguments):
+        raise UnsupportedFeatureError("LoRA fine-tuning (lora.enabled: true) cannot be priced", where="workload")
+
+
+def _lora_enabled(arguments: Arguments) -> bool:
+    lora = arguments["lora"]
+    return isinstance(lora, dict) and bool(lora.get("enabled"))
+
+
+def _digest(arguments: Arguments, architecture: Architecture) -> str:
+    relevant = {key: arguments[key] for key in sorted(default_arguments())}
+    relevant["vocabulary"] = [architecture.vocab_size, architecture.vocab_source]
+    return hashlib.sha256(json.dumps(relevant, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _pretrain_module(document: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """The one `modules.pre_trainer` of a Megatron workload; everything else is named in the refusal."""
+    modules = document.get("modules")
+    if not isinstance(modules, dict) or not modules:
+        raise InputError("has no `modules:`", where=where, remedy="name a Primus workload file (modules.pre_trainer)")
+    if "post_trainer" in modules:
+        raise UnsupportedFeatureError("post-training (modules.post_trainer: SFT, LoRA) cannot be priced", where=where)
+    if PRETRAIN_MODULE not in modules:
+        raise InputError(f"has no modules.pre_trainer, only {', '.join(modules)}", where=where, remedy="name a pretraining workload")
+    if len(modules) > 1:
+        raise UnsupportedFeatureError(f"several modules ({', '.join(modules)}) cannot be priced together", where=where)
+    module = modules[PRETRAIN_MODULE]
+    if not isinstance(module, dict):
+        raise InputError("modules.pre_trainer is no mapping", where=where, remedy="write framework, config, model and overrides below it")
+    for key in ("framework", "config", "model"):
+        if not isinstance(module.get(key), str):
+            raise InputError(f"modules.pre_trainer.{key} is {module.get(key)!r}", where=where, remedy=f"write the {key} as a text")
+    if module["framework"] not in _FRAMEWORKS:
+        raise UnsupportedFeatureError(f"the framework {module['framework']!r} cannot be priced", where=where, remedy="use megatron")
+    if PurePosixPath(module["config"]).stem == "sft_trainer":
+        raise UnsupportedFeatureError("post-training (config: sft_trainer.yaml) cannot be priced", where=where)
+    return module
+
+
+def _overrides(module: Mapping[str, Any], where: str) -> dict[str, Any]:
+    overrides = module.get("overrides")
+    if overrides is None:
+        return {}
+    if not isinstance(overrides, dict):
+        raise InputError("modules.pre_trainer.overrides is no mapping", where=where, remedy="write `key: value` lines below it")
+    return overrides
+
+
+def workload_from_arguments(
+    arguments: Arguments,
+    name: str,
+    *,
+    vocab: Vocab = "as-run",
+    path: Path | None = None,
+    document: Mapping[str, Any] | None = None,
+    read: tuple[SourceFile, ...] = (),
+    findings: tuple[Finding, ...] = (),
+) -> Workload:
+    """Flattened trainer arguments to a workload. `name` is the model's preset, by which its published twin is found."""
+    complete = complete_arguments(arguments)
+    _refuse_unpriced(complete)
+    architecture, told = read_architecture(complete, name, vocab)
+    baseline = read_training(complete, architecture)
+    published = published_models().get(name)
+    compared = differences(architecture, published) if published else []
+    return Workload(
+        name=path.stem if path else name,
+        path=path,
+        architecture=architecture,
+        baseline=baseline,
+        arguments=MappingProxyType(complete),
+        document=document or {},
+        files=read,
+        findings=(*findings, *told, *training_findings(complete, architecture, baseline), *compared),
+        digest=_digest(complete, architecture),
+    )
+
+
+def read_workload(
+    path: Path,
+    *,
+    primus_root: Path | None = None,
+    vocab: Vocab = "as-run",
+    environment: Mapping[str, str] | None = None,
+    gbs: int | None = None,
+) -> Workload:
+    """A workload YAML to its records.
+
+    The order is the trainer's: module presets, model presets (they share no key), overrides (AMD-AGI/Primus@fd1eeabb
+    core/launcher/parser.py). `environment` fills `${VAR:default}` (default: the process's). `gbs` replaces the global batch size.
+    Raises InputError for anything unreadable, UnsupportedFeatureError for what cannot be priced.
+    """
+    where = str(path)
+    environment = os.environ if environment is None else environment
+    raw = load_yaml(path)
+    document = substitute(raw, environment, where)
+    module = _pretrain_module(document, where)
+    framework = _FRAMEWORKS[module["framework"]]
+    reader = PresetReader(roots=config_roots(path, primus_root), environment=environment)
+    trainer = reader.flatten(module["config"], "modules", framework, f"{where}: modules.pre_trainer.config")
+    model = reader.flatten(module["model"], "models", framework, f"{where}: modules.pre_trainer.model")
+    arguments = deep_merge(deep_merge(trainer, model), _overrides(module, where))
+    if gbs is not None:
+        arguments["global_batch_size"] = gbs
+    return workload_from_arguments(
+        arguments,
+        PurePosixPath(module["model"]).name.removesuffix(".yaml").removesuffix(".yml"),
+        vocab=vocab,
+        path=path,
+        document=raw,
+        read=(SourceFile(role="workload", path=where, origin="workload"), *reader.read),
+        findings=tuple(reader.findings),
+    )
