@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from primus_mcp.inputs.architecture import Architecture
-from primus_mcp.inputs.argument_values import Arguments, flag
+from primus_mcp.inputs.argument_values import Arguments, flag, optional_count, optional_text
 from primus_mcp.inputs.findings import Finding
 from primus_mcp.inputs.trainer_arguments import turbo_flag
 from primus_mcp.inputs.training import TrainingConfig
@@ -77,3 +78,19 @@ def _shapes(arguments: Arguments) -> Iterator[tuple[str, str]]:
         yield "softcap-ignored", f"{', '.join(softcaps)}: the extra element-wise work is not priced"
     if flag(arguments, "moe_shared_expert_gate"):
         yield "shared-gate-ignored", "moe_shared_expert_gate: the gate of one column is not priced"
+
+
+def corrections_to_run(arguments: Arguments) -> tuple[dict[str, Any], tuple[Finding, ...]]:
+    """Keys without which the trainer would stop at once, where only one value can be meant.
+
+    A layout without `m` on a model with MTP layers stops in rule L15 (the shipped DeepSeek-V3 file): it is priced and exported without MTP.
+    """
+    layout = optional_text(arguments, "pipeline_model_parallel_layout")
+    mtp = optional_count(arguments, "mtp_num_layers", 0)
+    if layout is None or not mtp or "m" in layout:
+        return {}, ()
+    text = (
+        f"pipeline_model_parallel_layout has no m, but mtp_num_layers is {mtp}: the trainer would stop (rule L15); "
+        "priced and exported with mtp_num_layers: null"
+    )
+    return {"mtp_num_layers": None}, (Finding(code="mtp-without-layout", text=text),)

@@ -21,7 +21,7 @@ from primus_mcp.inputs.presets import PresetReader, SourceFile, config_roots, de
 from primus_mcp.inputs.published import differences, published_models
 from primus_mcp.inputs.trainer_arguments import read_architecture, read_training
 from primus_mcp.inputs.training import TrainingConfig
-from primus_mcp.inputs.training_findings import training_findings
+from primus_mcp.inputs.training_findings import corrections_to_run, training_findings
 from primus_mcp.inputs.vocabulary import Vocab
 from primus_mcp.inputs.yaml_loader import load_yaml, parse_text, substitute
 
@@ -33,9 +33,10 @@ _FRAMEWORKS: Mapping[str, str] = {"megatron": "megatron", "light-megatron": "meg
 class Workload:
     """What a workload file resolves to.
 
-    `arguments` are the flattened, complete trainer arguments (module <- model <- overrides); a trial is
-    `read_training({**arguments, **changes}, architecture)`. `document` is the raw file, placeholders included, for overlays. `digest`
-    covers the arguments that the engine reads and the vocabulary, so that logging or learning-rate keys do not change it.
+    `arguments` are the flattened, complete trainer arguments (module <- model <- overrides), a plain dict that nobody changes, because a
+    trial is `read_training({**arguments, **changes}, architecture)` and unpacking a proxy is ten times slower. `document` is the raw file, placeholders included, for overlays. `corrections`
+    are keys that must be written into every overlay, because the file as it stands would stop the trainer (they are part of `arguments`,
+    each with a finding). `digest` covers the arguments that the engine reads and the vocabulary, so that logging or learning-rate keys do not change it.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Workload:
     baseline: TrainingConfig
     arguments: Mapping[str, Any]
     document: Mapping[str, Any]
+    corrections: Mapping[str, Any]
     files: tuple[SourceFile, ...]
     findings: tuple[Finding, ...]
     digest: str
@@ -55,13 +57,23 @@ def _unsupported() -> Mapping[str, Mapping[str, Any]]:
     return parse_text(text, "catalog/primus/unsupported.yaml")
 
 
-def _refuse_unpriced(arguments: Arguments) -> None:
+def _is_priced(value: Any, priced: list[Any]) -> bool:
+    """Whether the engine knows the value; an empty text or list means null, 0 and 1 mean false and true."""
+    if None in priced and value in ("", [], {}):
+        return True
+    if type(value) is int and any(isinstance(item, bool) for item in priced):
+        value = bool(value)
+    return any(value == item and type(value) is type(item) for item in priced)
+
+
+def _refuse_unpriced(arguments: Arguments, where: str) -> None:
     for key, rule in _unsupported().items():
-        value = arguments[key]
-        if not any(value == priced and type(value) is type(priced) for priced in rule["priced"]) and value not in (False, [], ""):
-            raise UnsupportedFeatureError(f"{rule['feature']} ({key}: {value!r}) cannot be priced", where="workload")
+        if not _is_priced(arguments[key], rule["priced"]):
+            shown = str(arguments[key])
+            shown = shown if len(shown) <= 40 else f"{shown[:40]}..."
+            raise UnsupportedFeatureError(f"{rule['feature']} ({key}: {shown}) cannot be priced", where=where)
     if _lora_enabled(arguments):
-        raise UnsupportedFeatureError("LoRA fine-tuning (lora.enabled: true) cannot be priced", where="workload")
+        raise UnsupportedFeatureError("LoRA fine-tuning (lora.enabled: true) cannot be priced", where=where)
 
 
 def _lora_enabled(arguments: Arguments) -> bool:
@@ -120,7 +132,9 @@ def workload_from_arguments(
 ) -> Workload:
     """Flattened trainer arguments to a workload. `name` is the model's preset, by which its published twin is found."""
     complete = complete_arguments(arguments)
-    _refuse_unpriced(complete)
+    _refuse_unpriced(complete, str(path) if path else name)
+    corrections, corrected = corrections_to_run(complete)
+    complete |= corrections
     architecture, told = read_architecture(complete, name, vocab)
     baseline = read_training(complete, architecture)
     published = published_models().get(name)
@@ -130,10 +144,11 @@ def workload_from_arguments(
         path=path,
         architecture=architecture,
         baseline=baseline,
-        arguments=MappingProxyType(complete),
+        arguments=complete,
         document=document or {},
         files=read,
-        findings=(*findings, *told, *training_findings(complete, architecture, baseline), *compared),
+        corrections=MappingProxyType(corrections),
+        findings=(*findings, *corrected, *told, *training_findings(complete, architecture, baseline), *compared),
         digest=_digest(complete, architecture),
     )
 
