@@ -33,10 +33,11 @@ _FRAMEWORKS: Mapping[str, str] = {"megatron": "megatron", "light-megatron": "meg
 class Workload:
     """What a workload file resolves to.
 
-    `arguments` are the flattened, complete trainer arguments (module <- model <- overrides), a plain dict that nobody changes, because a
-    trial is `read_training({**arguments, **changes}, architecture)` and unpacking a proxy is ten times slower. `document` is the raw file, placeholders included, for overlays. `corrections`
-    are keys that must be written into every overlay, because the file as it stands would stop the trainer (they are part of `arguments`,
-    each with a finding). `digest` covers the arguments that the engine reads and the vocabulary, so that logging or learning-rate keys do not change it.
+    `arguments` are the flattened, complete trainer arguments (module <- model <- overrides): a plain dict that nobody changes, because a
+    trial is `read_training({**arguments, **changes}, architecture)` and unpacking a proxy is ten times slower. `document` is the raw
+    file, placeholders included, for overlays. `corrections` are keys that must be written into every overlay, because the file as it
+    stands would stop the trainer (they are part of `arguments`, each with a finding). `digest` covers the arguments that the engine
+    reads and the vocabulary, so that logging or learning-rate keys do not change it.
     """
 
     name: str
