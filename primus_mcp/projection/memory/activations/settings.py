@@ -1,0 +1,176 @@
+"""The part of a training configuration that activations depend on, and the sizes that every operation list is built from.
+
+Operation lists are memoised on this record, so whatever is not here cannot change them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import attrgetter
+from typing import Any
+
+from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.constants import MEMORY
+from primus_mcp.inputs.hardware import Precision
+from primus_mcp.inputs.training import Fp8Recipe, Recompute, TrainingConfig
+from primus_mcp.projection.layers.settings import expert_precision, linear_precision
+from primus_mcp.units import BF16_BYTES, FP32_BYTES
+
+_COPIED = (
+    "tp",
+    "etp",
+    "cp",
+    "mbs",
+    "sequence_parallel",
+    "cp_comm_type",
+    "fp8_recipe",
+    "flash_attention",
+    "cross_entropy_loss_fusion",
+    "cross_entropy_impl",
+    "fused_swiglu",
+    "fused_router",
+    "fused_expert_activation",
+    "gradient_accumulation_fusion",
+    "turbo_gemm",
+    "grouped_gemm",
+    "dispatcher",
+    "sync_free_stage",
+    "expert_load_imbalance",
+    "recompute",
+)
+_read = attrgetter(*_COPIED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivationSettings:
+    """See `TrainingConfig` for the copied fields. `dispatch_ranks` is EP where worst-case buffers depend on it (sync-free stage 2
+    and 3) and 1 elsewhere: EP alone must not change the rows that a rank processes.
+    """
+
+    arch: Architecture
+    tp: int
+    etp: int
+    cp: int
+    mbs: int
+    sequence_parallel: bool
+    cp_comm_type: str
+    fp8_recipe: Fp8Recipe
+    flash_attention: bool
+    cross_entropy_loss_fusion: bool
+    cross_entropy_impl: str
+    fused_swiglu: bool
+    fused_router: bool
+    fused_expert_activation: bool
+    gradient_accumulation_fusion: bool
+    turbo_gemm: bool
+    grouped_gemm: str
+    dispatcher: str
+    sync_free_stage: int
+    expert_load_imbalance: float
+    recompute: Recompute
+    linear_precision: Precision
+    expert_precision: Precision
+    expert_weights_per_rank: int
+    dispatch_ranks: int
+
+    @property
+    def tokens(self) -> float:
+        """Tokens of one micro-batch on a rank: MBS * seq / CP."""
+        return self.mbs * self.arch.seq_length / self.cp
+
+    @property
+    def shards_sequence(self) -> bool:
+        """Whether norms and residuals are divided over TP (sequence parallelism)."""
+        return self.sequence_parallel and self.tp > 1
+
+    @property
+    def local_tokens(self) -> float:
+        """Tokens that norms, residuals and the router see: divided by TP under sequence parallelism."""
+        return self.tokens / self.tp if self.shards_sequence else self.tokens
+
+    @property
+    def hidden_bytes(self) -> float:
+        """One residual-stream tensor of a micro-batch: local tokens * h in BF16."""
+        return self.local_tokens * self.arch.hidden_size * BF16_BYTES
+
+    @property
+    def full_hidden_bytes(self) -> float:
+        """The same over all tokens of the rank's TP group: what a sequence-parallel linear gathers."""
+        return self.tokens * self.arch.hidden_size * BF16_BYTES
+
+    @property
+    def gathered_bytes(self) -> float:
+        """The gathered input of a column-parallel linear; nothing is gathered without sequence parallelism."""
+        return self.full_hidden_bytes if self.shards_sequence else 0.0
+
+    @property
+    def norm_statistics_bytes(self) -> float:
+        """fp32 reciprocal deviation a token, and the mean for LayerNorm."""
+        return self.local_tokens * FP32_BYTES * (2 if self.arch.normalization == "LayerNorm" else 1)
+
+    @property
+    def linear_input_bytes(self) -> float:
+        """Bytes an element that a linear keeps of its input: BF16, or the FP8 copy (column-wise only) with its block scales."""
+        return _kept_input_bytes(self.linear_precision, self.fp8_recipe)
+
+    @property
+    def expert_input_bytes(self) -> float:
+        """The same for the grouped GEMM of the experts, which may run in another precision."""
+        return _kept_input_bytes(self.expert_precision, self.fp8_recipe)
+
+    @property
+    def dispatched_rows(self) -> float:
+        """Token copies that a rank's experts process: local tokens * top-k * ETP * imbalance; EP cancels out.
+
+        EP ranks send 1/EP of their copies to each other, so a rank receives as many as it sends. Source: Megatron-LM#1784.
+        """
+        assert self.arch.experts is not None
+        return self.local_tokens * self.arch.experts.top_k * self.etp * self.expert_load_imbalance
+
+    @property
+    def expert_rows(self) -> float:
+        """Rows that expert tensors are allocated for: sync-free stage 3 sizes them for the worst case, EP times the balanced share.
+
+        Source: AMD-AGI/Primus@fd1eeabb core/extensions/primus_turbo.py:2332-2342 (permute_max_token_num = tokens * EP * top-k).
+        """
+        assert self.arch.experts is not None
+        if self.sync_free_stage < 3:
+            return self.dispatched_rows
+        return self.local_tokens * self.arch.experts.top_k * self.etp * self.dispatch_ranks
+
+    def wgrad_bytes(self, rows: float, columns: float, *, expert: bool = False) -> float:
+        """A BF16 weight gradient that lives until it is added to main_grad; none when the GEMM accumulates in place.
+
+        Turbo linears and the legacy grouped GEMM never fuse. Source: AMD-AGI/Primus@fd1eeabb (grouped_gemm gmm has beta 0).
+        """
+        fuses = self.gradient_accumulation_fusion and not (self.grouped_gemm != "te" if expert else self.turbo_gemm)
+        return 0.0 if fuses else rows * columns * BF16_BYTES * (self.expert_weights_per_rank if expert else 1)
+
+
+def _kept_input_bytes(precision: Precision, recipe: Fp8Recipe) -> float:
+    if precision == "bf16":
+        return BF16_BYTES
+    scales = MEMORY["fp8_block_scale_bytes_per_element"].value if recipe in ("mxfp8", "blockwise") else 0.0
+    return (0.5 if precision == "fp4" else 1.0) + scales
+
+
+def activation_settings(arch: Architecture, config: TrainingConfig) -> ActivationSettings:
+    """The record for a configuration, one object for all configurations that activations cannot tell apart."""
+    local_experts = arch.experts.num_experts // config.ep if arch.experts else 0
+    worst_case = config.ep if config.sync_free_stage >= 2 else 1
+    return _settings(arch, _read(config), linear_precision(config), expert_precision(config), local_experts, worst_case)
+
+
+@lru_cache(maxsize=16384)
+def _settings(
+    arch: Architecture, values: tuple[Any, ...], linear: Precision, expert: Precision, local_experts: int, dispatch_ranks: int
+) -> ActivationSettings:
+    return ActivationSettings(
+        arch=arch,
+        linear_precision=linear,
+        expert_precision=expert,
+        expert_weights_per_rank=local_experts,
+        dispatch_ranks=dispatch_ranks,
+        **dict(zip(_COPIED, values, strict=True)),
+    )

@@ -1,0 +1,70 @@
+"""The memory profile of one pipeline chunk: its layers, with recomputation, between the ends of the model that lie on it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from primus_mcp.inputs.layout import Chunk
+from primus_mcp.projection.memory.activations.attention import attention_operations
+from primus_mcp.projection.memory.activations.ends import embedding_operations, head_operations, mtp_input_operations
+from primus_mcp.projection.memory.activations.mlp import dense_mlp_operations
+from primus_mcp.projection.memory.activations.moe import moe_operations
+from primus_mcp.projection.memory.activations.operation import Operation
+from primus_mcp.projection.memory.activations.settings import ActivationSettings
+from primus_mcp.projection.memory.profile import Profile, checkpointed, join, of_operations
+from primus_mcp.projection.memory.recompute import apply_selective, recomputed_layers, recomputes_mtp
+
+
+@lru_cache(maxsize=8192)
+def layer_operations(settings: ActivationSettings, moe: bool) -> tuple[Operation, ...]:
+    """The operations of one layer in forward order, without recomputation."""
+    feed_forward = moe_operations(settings) if moe else dense_mlp_operations(settings)
+    return (*attention_operations(settings), *feed_forward)
+
+
+@lru_cache(maxsize=16384)
+def layer_profile(settings: ActivationSettings, moe: bool) -> Profile:
+    """One layer that is not recomputed whole, with selective recomputation applied."""
+    operations = layer_operations(settings, moe)
+    if settings.recompute.granularity == "selective":
+        operations = apply_selective(operations, settings.recompute.modules)
+    return of_operations(operations)
+
+
+@lru_cache(maxsize=16384)
+def _recomputed_profile(settings: ActivationSettings, kinds: tuple[bool, ...]) -> Profile:
+    operations = tuple(operation for moe in kinds for operation in layer_operations(settings, moe))
+    return checkpointed(operations, settings.hidden_bytes)
+
+
+def _decoder_profiles(settings: ActivationSettings, layers: tuple[int, ...]) -> list[Profile]:
+    """One profile a layer, or one a group of `num_layers` layers that `uniform` checkpoints together."""
+    recompute, kinds = settings.recompute, tuple(settings.arch.moe_layers[layer] for layer in layers)
+    if recompute.granularity == "full" and recompute.method == "uniform" and recompute.layer_ids is None:
+        size = recompute.num_layers or 1
+        return [_recomputed_profile(settings, kinds[start : start + size]) for start in range(0, len(kinds), size)]
+    whole = recomputed_layers(recompute, layers)
+    return [
+        _recomputed_profile(settings, (moe,)) if again else layer_profile(settings, moe) for moe, again in zip(kinds, whole, strict=True)
+    ]
+
+
+@lru_cache(maxsize=16384)
+def chunk_profile(settings: ActivationSettings, chunk: Chunk) -> Profile:
+    """One micro-batch of one chunk."""
+    arch = settings.arch
+    profiles = [_embedding(settings)] if chunk.embedding else []
+    profiles += _decoder_profiles(settings, chunk.layers)
+    for depth in range(chunk.mtp_layers):
+        again = recomputes_mtp(settings.recompute, arch.num_layers + depth)
+        profiles.append(of_operations(mtp_input_operations(settings)))
+        moe = arch.moe_layers[-1]
+        profiles.append(_recomputed_profile(settings, (moe,)) if again else layer_profile(settings, moe))
+    if chunk.loss:
+        profiles += [of_operations(head_operations(settings, prefix="mtp_"))] * arch.mtp_num_layers
+        profiles.append(of_operations(head_operations(settings)))
+    return join(profiles)
+
+
+def _embedding(settings: ActivationSettings) -> Profile:
+    return of_operations(embedding_operations(settings))

@@ -1,0 +1,83 @@
+"""The highest moment of a pipeline rank: the schedule's distinct live states, each with the profile of the chunk that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from primus_mcp.inputs.layout import Chunk
+from primus_mcp.projection.memory.profile import ZERO, Moment, Profile, Vector, add
+from primus_mcp.projection.pipeline.live import LiveState, live_states
+
+_STEADY_GROUPS = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """Bytes at the highest moment: saved by group, pinned for weight gradients, transient; and what runs then."""
+
+    saved: Vector
+    pinned_bytes: float
+    transient_bytes: float
+    total_bytes: float
+    moment: str
+
+
+def representative_micro_batches(micro_batches: int, pp: int, group_size: int | None) -> int:
+    """A smaller number of micro-batches with the same live states: schedules repeat after their warm-up, group by group."""
+    group = max(group_size or pp, pp)
+    if micro_batches <= _STEADY_GROUPS * group:
+        return micro_batches
+    return _STEADY_GROUPS * group + micro_batches % group
+
+
+def rank_states(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None) -> tuple[tuple[LiveState, ...], ...]:
+    """Distinct live states of every rank. The zero-bubble heuristic does not repeat, so it is planned for every micro-batch."""
+    periodic = schedule != "zero-bubble-heuristic"
+    count = representative_micro_batches(micro_batches, pp, group_size) if periodic else micro_batches
+    return live_states(schedule, pp=pp, vpp=vpp, micro_batches=count, group_size=group_size)
+
+
+def highest_moment(states: Sequence[LiveState], profiles: Sequence[Profile], chunks: Sequence[Chunk]) -> Peak:
+    """Walks the states of one rank: bytes of all other live micro-batches, plus the highest moment inside the task that runs.
+
+    base = sum over chunks of forward_live * saved + weight_pending * pinned, without the micro-batch of the task itself.
+    """
+    best_state, best_total, best_moment = states[0], -1.0, profiles[0].forward
+    for state in states:
+        base = 0.0
+        for live, pending, profile in zip(state.forward_live, state.weight_pending, profiles, strict=True):
+            base += live * profile.saved_bytes + pending * profile.pinned_bytes
+        own = profiles[state.chunk]
+        moment = _moment(own, state.kind)
+        base -= 0.0 if state.kind == "F" else own.pinned_bytes if state.kind == "W" else own.saved_bytes
+        if base + moment.total_bytes > best_total:
+            best_state, best_total, best_moment = state, base + moment.total_bytes, moment
+    return _peak(best_state, best_total, best_moment, profiles)
+
+
+def _moment(profile: Profile, kind: str) -> Moment:
+    if kind == "F":
+        return profile.forward
+    if kind == "D":
+        return profile.backward
+    if kind == "B":
+        return profile.split
+    return Moment(operation="weight gradients", pinned_bytes=profile.pinned_bytes, total_bytes=profile.pinned_bytes)
+
+
+def _peak(state: LiveState, total: float, moment: Moment, profiles: Sequence[Profile]) -> Peak:
+    saved, pinned = moment.saved, moment.pinned_bytes
+    for index, profile in enumerate(profiles):
+        others = state.forward_live[index] - (index == state.chunk and state.kind in "BD")
+        waiting = state.weight_pending[index] - (index == state.chunk and state.kind == "W")
+        saved = add(saved, tuple(others * size for size in profile.saved) if others else ZERO)
+        pinned += waiting * profile.pinned_bytes
+    name = {"D": "B"}.get(state.kind, state.kind)
+    return Peak(
+        saved=saved,
+        pinned_bytes=pinned,
+        transient_bytes=moment.transient_bytes,
+        total_bytes=total,
+        moment=f"{name} of {moment.operation} of chunk {state.chunk}",
+    )
