@@ -4,6 +4,7 @@ from __future__ import annotations
 
 GIB = 2**30
 MIB = 2**20
+KIB = 2**10
 GB_PER_S = 1e9
 TFLOPS = 1e12
 MS_PER_S = 1e3

@@ -81,6 +81,8 @@ class GpuProfile:
     profiles: Mapping[str, SoftwareProfile]
     default_profile: str
     sources: Mapping[str, str]
+    shared_memory_bytes: int = 65_536
+    l2_bytes: int = 4_194_304
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

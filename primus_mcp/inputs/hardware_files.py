@@ -18,7 +18,7 @@ import yaml
 
 from primus_mcp.errors import InputError, UnknownFigureError
 from primus_mcp.inputs.hardware import GpuProfile, Network, NodeTopology, Precision, SoftwareProfile, Vendor
-from primus_mcp.units import GB_PER_S, MHZ, MIB, TFLOPS, US
+from primus_mcp.units import GB_PER_S, KIB, MHZ, MIB, TFLOPS, US
 
 _PRECISIONS: tuple[Precision, ...] = ("bf16", "fp8", "fp4")
 _PROFILE_RATES = (
@@ -31,12 +31,14 @@ _PROFILE_RATES = (
     "grouped_gemm_efficiency",
 )
 _MAX_DERIVATIONS = 4
+_ENTRY_KEYS = frozenset({"value", "source", "range", "note", "derived_from", "scale_with"})
 
 
 class Figures(dict[str, float]):
     """Named rates; a missing one is an error that says so, never a default."""
 
     def __missing__(self, key: str) -> float:
+        """Raises UnknownFigureError."""
         raise UnknownFigureError(f"no figure {key!r} in this software profile; add it with its source to catalog/hardware")
 
 
@@ -100,6 +102,9 @@ class _Reader:
         source = str(entry.get("source", "")).strip()
         if not source:
             raise InputError(f"figure {label} has no source", where=f"catalog/hardware/{self.name}.yaml")
+        unknown = sorted(set(entry) - _ENTRY_KEYS)
+        if unknown:
+            raise InputError(f"figure {label} has an unknown key {unknown[0]!r}", where=f"catalog/hardware/{self.name}.yaml")
         if "value" in entry:
             self.sources[label] = source
             return float(entry["value"])
@@ -199,6 +204,8 @@ def _load(name: str) -> GpuProfile:
         network=_network(reader),
         profiles=profiles,
         default_profile=max(profiles, key=lambda key: profiles[key].date),
+        shared_memory_bytes=round(reader.figure("device", "shared_memory_kib") * KIB),
+        l2_bytes=round(reader.figure("device", "l2_kib") * KIB),
         sources=dict(reader.sources),
     )
 

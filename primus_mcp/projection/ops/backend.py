@@ -37,6 +37,6 @@ def gemm_model(cluster: Cluster, backend: GemmBackend = "auto") -> GemmModel:
         raise InputError(f"origami has no model of {cluster.gpu.name}", where="gemm backend", remedy="use roofline")
     if not (usable and known):
         return RooflineGemm(cluster)
-    from primus_mcp.projection.ops.origami import OrigamiGemm  # noqa: PLC0415  (optional package, imported where it is used)
+    from primus_mcp.projection.ops.origami import OrigamiGemm  # optional package, imported where it is used
 
     return OrigamiGemm(cluster)

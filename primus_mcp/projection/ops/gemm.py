@@ -80,9 +80,14 @@ class RooflineGemm:
         """See GemmModel."""
         return self._seconds(m, n, k, precision, batch, output_bytes)
 
+    def with_wider_result(self, product_s: float, elements: float, output_bytes: float) -> float:
+        """Time of a product whose result is wider than bf16: the extra HBM time joins by the p-norm."""
+        extra_s = elements * max(0.0, output_bytes - OPERAND_BYTES["bf16"]) / self._hbm
+        return float((product_s**self._norm + extra_s**self._norm) ** (1 / self._norm))
+
     def _utilisation(self, m: float, n: float, batch: int) -> float:
         waves = batch * math.ceil(m / self._tile_m) * math.ceil(n / self._tile_n) / self._cluster.gpu.compute_units
-        return (waves / math.ceil(waves)) ** self._wave_exponent
+        return float((waves / math.ceil(waves)) ** self._wave_exponent)
 
     def _memory_s(self, m: float, n: float, k: float, precision: Precision, batch: int, output_bytes: float) -> float:
         return batch * ((m * k + k * n) * OPERAND_BYTES[precision] + m * n * output_bytes) / self._hbm
