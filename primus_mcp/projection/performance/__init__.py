@@ -1,1 +1,6 @@
-"""Iteration time of a configuration, and where it goes."""
+"""From layer costs to one training iteration: pipeline, exchange, optimizer, and the answer."""
+
+from primus_mcp.projection.performance.projection import project_performance
+from primus_mcp.projection.performance.record import PerformanceProjection
+
+__all__ = ["PerformanceProjection", "project_performance"]
