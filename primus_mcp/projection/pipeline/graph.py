@@ -147,7 +147,7 @@ def build_graph(order: Order, *, blocking: bool = False) -> Graph:
     return Graph(order=order, rows=tuple(builder.rows), task_nodes=tuple(map(tuple, builder.nodes)), tails=tuple(builder.tails))
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=128)
 def named_graph(
     schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, live_cap: int | None, blocking: bool
 ) -> Graph:

@@ -42,7 +42,7 @@ def build_order(schedule: str, pp: int, vpp: int, micro_batches: int, group_size
     return _built(schedule, pp, vpp, micro_batches, group, live_cap if schedule == "zero-bubble-heuristic" else None)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _built(schedule: str, pp: int, vpp: int, micro_batches: int, group: int | None, live_cap: int | None) -> Order:
     require_sizes(schedule, pp, vpp, micro_batches, group)
     ranks, period = _rows(schedule, pp, vpp, micro_batches, group, live_cap)

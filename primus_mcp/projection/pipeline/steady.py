@@ -89,7 +89,7 @@ def _states(
     return states
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=128)
 def repeating(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, blocking: bool) -> Repeating | None:
     """The graph of this size with the states of its cuts; None where no two comparable cuts exist."""
     found = splices(schedule, pp, vpp, micro_batches, group_size)

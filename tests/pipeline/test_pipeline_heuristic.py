@@ -1,0 +1,60 @@
+"""The zero-bubble planner: it respects its cap, and at the cap of 1F1B is no slower than 1F1B."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from primus_mcp.errors import InputError
+from primus_mcp.projection.pipeline import Timeline, build_order, simulate_order, stage_times
+from primus_mcp.projection.pipeline.heuristic import PlannerCosts, default_costs, plan_heuristic
+from primus_mcp.projection.pipeline.live import states_of_row
+
+
+def planned(pp: int, micro_batches: int, costs: PlannerCosts, cap: int | None) -> tuple[Timeline, list[int]]:
+    """The planned order run with the planner's own times, and the peak of every rank."""
+    rows = plan_heuristic(micro_batches, costs, live_cap=cap, objective="makespan")
+    order = replace(build_order("zero-bubble", pp, 1, micro_batches), schedule="zero-bubble-heuristic", ranks=rows)
+    result = simulate_order(order, stage_times(pp, costs.forward, costs.backward, costs.weight, costs.hop))
+    peaks = [max(sum(s.forward_live) + sum(s.weight_pending) + (s.kind == "F") for s in states_of_row(row, 1)) for row in rows]
+    return result, peaks
+
+
+def level(pp: int, forward: float, backward: float, weight: float, hop: float = 0.0) -> PlannerCosts:
+    return PlannerCosts(forward=(forward,) * pp, backward=(backward,) * pp, weight=(weight,) * pp, hop=hop)
+
+
+def test_with_room_for_2p_minus_1_only_the_head_is_left() -> None:
+    # F = B = W = 1, P = 4, m = 8: every rank does 24 and the last starts after three forwards.
+    result, _ = planned(4, 8, level(4, 1, 1, 1), 7)
+    assert result.step_s == pytest.approx(27)
+
+
+def test_at_the_memory_of_1f1b_it_equals_zb_h1_on_even_stages() -> None:
+    # ZB-H1's closed form: m(F+B+W) + (P-1) max(F, B, F+B-W) = 24 + 3 * 1.6.
+    result, peaks = planned(4, 8, level(4, 1, 1.3, 0.7), 4)
+    assert result.step_s == pytest.approx(28.8)
+    assert peaks == [4] * 4
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 5), st.integers(1, 14), st.data())
+def test_it_keeps_its_cap_and_at_cap_p_is_no_slower_than_1f1b(pp: int, micro_batches: int, data: st.DataObject) -> None:
+    def draw() -> tuple[float, ...]:
+        return tuple(data.draw(st.lists(st.floats(0.3, 2.0), min_size=pp, max_size=pp)))
+
+    costs = PlannerCosts(forward=draw(), backward=draw(), weight=draw(), hop=data.draw(st.sampled_from([0.0, 0.1])))
+    result, peaks = planned(pp, micro_batches, costs, pp)
+    assert max(peaks) <= pp
+    plain = simulate_order(
+        build_order("1f1b", pp, 1, micro_batches), stage_times(pp, costs.forward, costs.backward, costs.weight, costs.hop)
+    )
+    assert result.step_s <= plain.step_s * (1 + 1e-9)
+
+
+def test_a_cap_that_holds_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match="cap of 0 live micro-batches"):
+        plan_heuristic(4, default_costs(2), live_cap=0)
