@@ -1,1 +1,1 @@
-"""What may be tried: the registry of knobs, legality, and how a trial becomes trainer keys."""
+"""What may be tried: knobs, their trainer keys, legality, axes, the adapted baseline and overlays."""

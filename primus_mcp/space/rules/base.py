@@ -1,0 +1,101 @@
+"""What a rule is, and the case that it judges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.hardware import Cluster
+from primus_mcp.inputs.training import TrainingConfig
+from primus_mcp.space.knobs import TrialConfig
+
+if TYPE_CHECKING:
+    from primus_mcp.inputs.workload import Workload
+
+Kind = Literal["hard", "policy"]
+"""hard: the trainer refuses it, or runs something else than it says. policy: a bound of the search, which --allow-policy lifts."""
+
+POLICY_SOURCE = "policy of the search"
+
+
+def megatron(where: str) -> str:
+    """A line of the Megatron-LM commit that Primus pins."""
+    return f"NVIDIA/Megatron-LM@d3528a21:megatron/{where}"
+
+
+def primus(where: str) -> str:
+    """A line of Primus's Megatron backend."""
+    return f"AMD-AGI/Primus@fd1eeabb:primus/{where}"
+
+
+def turbo(where: str) -> str:
+    """A line of Primus-Turbo."""
+    return f"AMD-AGI/Primus-Turbo@a6a16cdc:primus_turbo/pytorch/{where}"
+
+
+def engine(where: str) -> str:
+    """A line of TransformerEngine."""
+    return f"NVIDIA/TransformerEngine@d0067d0d:transformer_engine/pytorch/{where}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One configuration on one cluster: `arguments` are the trainer's after the trial, `dp` and `micro_batches` are 0 where undefined."""
+
+    workload: Workload
+    arch: Architecture
+    trial: TrialConfig
+    config: TrainingConfig
+    arguments: Mapping[str, Any]
+    cluster: Cluster
+    world: int
+    dp: int
+    micro_batches: int
+
+    @property
+    def patched(self) -> bool:
+        """Whether Primus's own pipeline runs the schedule (`patch_primus_pipeline`)."""
+        return self.config.pp > 1 and bool(self.arguments.get("patch_primus_pipeline"))
+
+    @property
+    def zero_bubble_runtime(self) -> bool:
+        """Whether the zero-bubble runtime runs the schedule (`patch_zero_bubble`)."""
+        return self.config.pp > 1 and bool(self.arguments.get("patch_zero_bubble"))
+
+
+Check = Callable[[Case], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """One rule: `check` returns None, or one line with the numbers that break it and what would be legal."""
+
+    id: str
+    kind: Kind
+    source: str
+    title: str
+    check: Check
+
+
+class RuleBook:
+    """Collects the rules of one module in the order they are written."""
+
+    def __init__(self) -> None:
+        self.rules: list[Rule] = []
+
+    def hard(self, rule_id: str, source: str, title: str) -> Callable[[Check], Check]:
+        """Register a rule that the trainer enforces, with the line that does."""
+        return self._add(rule_id, "hard", source, title)
+
+    def policy(self, rule_id: str, title: str, source: str = POLICY_SOURCE) -> Callable[[Check], Check]:
+        """Register a bound of the search."""
+        return self._add(rule_id, "policy", source, title)
+
+    def _add(self, rule_id: str, kind: Kind, source: str, title: str) -> Callable[[Check], Check]:
+        def register(check: Check) -> Check:
+            self.rules.append(Rule(id=rule_id, kind=kind, source=source, title=title, check=check))
+            return check
+
+        return register

@@ -1,0 +1,53 @@
+"""Rules on batch sizes."""
+
+from __future__ import annotations
+
+from primus_mcp.space.rules.base import Case, RuleBook, megatron
+
+book = RuleBook()
+MBS_LIMIT = 16
+GBS_FACTORS = (0.5, 1, 2, 4)
+
+
+@book.hard("B1", megatron("core/num_microbatches_calculator.py:340,348"), "GBS is a multiple of MBS x DP")
+def _global_batch(case: Case) -> str | None:
+    c = case.config
+    if case.dp and c.gbs % (c.mbs * case.dp):
+        return f"GBS {c.gbs} is not a multiple of MBS {c.mbs} x DP {case.dp} = {c.mbs * case.dp}"
+    return None
+
+
+@book.hard("B2", megatron("core/num_microbatches_calculator.py:233,398-481"), "batch rampup steps are multiples of MBS x DP")
+def _rampup(case: Case) -> str | None:
+    rampup = case.arguments.get("rampup_batch_size")
+    if not rampup or len(rampup) != 3 or not case.dp:
+        return None
+    start, increment, unit = int(rampup[0]), int(rampup[1]), case.config.mbs * case.dp
+    gbs = case.config.gbs
+    if start <= 0 or increment <= 0 or gbs < start or (gbs - start) % increment or start % unit or increment % unit:
+        return f"rampup from {start} by {increment} to GBS {gbs} needs whole steps of MBS x DP = {unit}"
+    return None
+
+
+@book.hard("B8", megatron("training/arguments.py:1067"), "positions cover the sequence")
+def _positions(case: Case) -> str | None:
+    positions, seq = case.arch.max_position_embeddings, case.arch.seq_length
+    if positions is not None and positions < seq:
+        return f"max_position_embeddings {positions} is less than the sequence {seq}"
+    return None
+
+
+@book.policy("mbs-power-of-two", f"MBS is a power of two <= {MBS_LIMIT}, or the workload's own")
+def _micro_batch(case: Case) -> str | None:
+    mbs = case.config.mbs
+    if mbs != case.workload.baseline.mbs and (mbs > MBS_LIMIT or mbs & (mbs - 1)):
+        return f"MBS {mbs} is neither a power of two <= {MBS_LIMIT} nor the workload's {case.workload.baseline.mbs}"
+    return None
+
+
+@book.policy("gbs-factors", "GBS is 1/2, 1, 2 or 4 x the workload's")
+def _gbs_factor(case: Case) -> str | None:
+    gbs, own = case.config.gbs, case.workload.baseline.gbs
+    if gbs not in [factor * own for factor in GBS_FACTORS]:
+        return f"GBS {gbs} is none of 1/2, 1, 2, 4 x the workload's {own}"
+    return None

@@ -1,0 +1,123 @@
+"""Rules on experts: expert parallelism, dispatchers, DeepEP, sync-free stages and grouped GEMMs."""
+
+from __future__ import annotations
+
+from primus_mcp.space.rules.base import Case, RuleBook, megatron, primus
+
+book = RuleBook()
+_VALIDATION = "backends/megatron/patches/args/rocm_arg_validation.py"
+
+
+@book.hard("E1", megatron("training/arguments.py:1263"), "EP divides the experts; dense models have EP 1")
+def _experts(case: Case) -> str | None:
+    ep, experts = case.config.ep, case.arch.experts
+    if experts is None or not case.arch.is_moe:
+        return f"EP {ep} needs experts, the model has 0; use EP 1" if ep > 1 else None
+    return f"{experts.num_experts} experts are not a multiple of EP {ep}" if experts.num_experts % ep else None
+
+
+@book.hard("E6", megatron("core/transformer/transformer_config.py:1194"), "DeepEP excludes padding experts to capacity")
+def _padding(case: Case) -> str | None:
+    if case.config.dispatcher == "deepep" and case.arguments.get("moe_pad_expert_input_to_capacity"):
+        return f"DeepEP at EP {case.config.ep} excludes moe_pad_expert_input_to_capacity true"
+    return None
+
+
+@book.hard("E7", megatron("core/transformer/transformer_config.py:1203-1215"), "shared-expert overlap needs the all-to-all dispatcher")
+def _shared_overlap(case: Case) -> str | None:
+    c, experts = case.config, case.arch.experts
+    if c.shared_expert_overlap and experts is not None and experts.shared_expert_ffn_hidden_size and c.dispatcher != "alltoall":
+        return f"moe_shared_expert_overlap at EP {c.ep} needs the alltoall dispatcher, it is {c.dispatcher}"
+    return None
+
+
+@book.hard("E9", primus(_VALIDATION + ":221-227"), "DeepEP needs router dtype fp32 and no shared-expert overlap")
+def _deepep(case: Case) -> str | None:
+    a = case.arguments
+    if not a.get("use_turbo_deepep") or not case.arch.is_moe:
+        return None
+    if a.get("moe_shared_expert_overlap") or a.get("moe_router_dtype") != "fp32":
+        return (
+            f"use_turbo_deepep at EP {case.config.ep} needs moe_router_dtype fp32 and moe_shared_expert_overlap false, they are"
+            f" {a.get('moe_router_dtype')} and {str(bool(a.get('moe_shared_expert_overlap'))).lower()}"
+        )
+    return None
+
+
+@book.hard("E10", primus(_VALIDATION + ":228-233"), "DeepEP at EP >= 16 uses at most 32 compute units")
+def _deepep_units(case: Case) -> str | None:
+    c = case.config
+    if c.dispatcher == "deepep" and c.ep >= 16 and c.deepep_num_cu > 32:
+        return f"DeepEP at EP {c.ep} allows turbo_deepep_num_cu <= 32, it is {c.deepep_num_cu}"
+    return None
+
+
+@book.hard("E11", primus("backends/megatron/core/extensions/primus_turbo.py:2320-2327"), "DeepEP needs ETP x EP > 1")
+def _deepep_group(case: Case) -> str | None:
+    c = case.config
+    if c.dispatcher == "deepep" and case.arch.is_moe and c.etp * c.ep == 1:
+        return f"DeepEP needs ETP x EP > 1, they are {c.etp} and {c.ep}"
+    return None
+
+
+@book.hard("E12", primus("backends/megatron/patches/turbo/moe_dispatcher_patches.py:28"), "DeepEP needs enable_primus_turbo")
+def _deepep_enabled(case: Case) -> str | None:
+    if case.arguments.get("use_turbo_deepep") and case.arch.is_moe and not case.arguments.get("enable_primus_turbo"):
+        return f"use_turbo_deepep at EP {case.config.ep} is ignored without enable_primus_turbo true"
+    return None
+
+
+@book.hard("E15", primus(_VALIDATION + ":199-205"), "sync-free stages need Primus-Turbo, >= 2 its grouped GEMM")
+def _sync_free(case: Case) -> str | None:
+    a, stage = case.arguments, case.arguments.get("turbo_sync_free_moe_stage") or 0
+    if not case.arch.is_moe or stage == 0:
+        return None
+    if not a.get("enable_primus_turbo"):
+        return f"turbo_sync_free_moe_stage {stage} needs enable_primus_turbo true"
+    return None
+
+
+@book.hard("E18", primus(_VALIDATION + ":191"), "Turbo grouped GEMM excludes the legacy one")
+def _grouped_gemm(case: Case) -> str | None:
+    a = case.arguments
+    if a.get("use_turbo_grouped_gemm") and a.get("moe_use_legacy_grouped_gemm") and case.arch.is_moe:
+        return f"use_turbo_grouped_gemm excludes moe_use_legacy_grouped_gemm true (EP {case.config.ep})"
+    return None
+
+
+@book.hard("T17", primus("backends/megatron/core/extensions/primus_turbo.py:2024,2256,2294"), "Turbo grouped GEMM needs ETP 1")
+def _turbo_etp(case: Case) -> str | None:
+    c = case.config
+    if c.grouped_gemm == "turbo" and case.arch.is_moe and c.etp > 1:
+        return f"use_turbo_grouped_gemm needs ETP 1, ETP is {c.etp} (TP {c.tp}); set expert_tensor_parallel_size 1"
+    return None
+
+
+@book.hard("E19", primus("backends/megatron/patches/te_patches/legacy_grouped_mlp_wgrad_patches.py:158"), "legacy grouped GEMM: bf16 only")
+def _legacy(case: Case) -> str | None:
+    c = case.config
+    if c.grouped_gemm == "legacy" and case.arch.is_moe and (case.patched or case.zero_bubble_runtime) and c.fp8 is not None:
+        return f"moe_use_legacy_grouped_gemm under schedule {c.schedule} at PP {c.pp} runs bf16 only, fp8 is {c.fp8}"
+    return None
+
+
+@book.hard("F17", megatron("core/transformer/transformer_config.py:1797-1807"), "padded FP8 routing needs alltoall or DeepEP")
+def _router_padding(case: Case) -> str | None:
+    c = case.config
+    if case.arch.is_moe and c.sync_free_stage >= 1 and c.fp8 is not None and c.dispatcher == "allgather":
+        return f"sync_free_stage {c.sync_free_stage} with fp8 {c.fp8} pads the router, which the allgather dispatcher refuses"
+    return None
+
+
+@book.policy(
+    "E27",
+    "fused routing drops the expert bias",
+    primus("backends/megatron/core/transformer/moe/router.py:36-43"),
+)
+def _expert_bias(case: Case) -> str | None:
+    experts, c = case.arch.experts, case.config
+    if experts is None or not experts.router_expert_bias or c.forced_balance or case.workload.baseline.fused_router:
+        return None
+    if c.sync_free_stage >= 1 or c.fused_router:
+        return f"sync_free_stage {c.sync_free_stage} fuses the router, which then ignores the bias of {experts.num_experts} experts"
+    return None

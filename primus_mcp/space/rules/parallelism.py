@@ -1,0 +1,194 @@
+"""Rules on tensor, expert and context parallelism and on the world size."""
+
+from __future__ import annotations
+
+from primus_mcp.space.rules.base import Case, RuleBook, engine, megatron, primus, turbo
+
+book = RuleBook()
+
+
+@book.hard("W1", megatron("training/arguments.py:318"), "world size is a multiple of TP x PP x CP")
+def _world(case: Case) -> str | None:
+    c = case.config
+    if case.dp == 0:
+        return f"{case.world} GPUs are not a multiple of TP {c.tp} x PP {c.pp} x CP {c.cp} = {c.tp * c.pp * c.cp}"
+    return None
+
+
+@book.hard("W2", megatron("core/parallel_state.py:797"), "world size is a multiple of ETP x EP x PP")
+def _expert_world(case: Case) -> str | None:
+    c = case.config
+    if case.arch.is_moe and case.world % (c.etp * c.ep * c.pp):
+        return f"{case.world} GPUs are not a multiple of ETP {c.etp} x EP {c.ep} x PP {c.pp} = {c.etp * c.ep * c.pp}"
+    return None
+
+
+@book.hard("W6", megatron("core/parallel_state.py:838,1268"), "data-parallel size is a multiple of the optimizer instances")
+def _optimizer_instances(case: Case) -> str | None:
+    instances = case.arguments.get("num_distributed_optimizer_instances") or 1
+    ranks = case.dp * case.config.cp
+    if instances > 1 and ranks % instances:
+        return f"DP x CP {ranks} is not a multiple of num_distributed_optimizer_instances {instances}"
+    return None
+
+
+@book.hard("T1", megatron("core/transformer/transformer_config.py:1019"), "attention heads are a multiple of TP")
+def _heads(case: Case) -> str | None:
+    if case.arch.num_attention_heads % case.config.tp:
+        return f"{case.arch.num_attention_heads} attention heads are not a multiple of TP {case.config.tp}"
+    return None
+
+
+@book.hard("T2", megatron("core/transformer/transformer_config.py:1034"), "query groups divide over TP or are replicated evenly")
+def _query_groups(case: Case) -> str | None:
+    groups, tp = case.arch.num_query_groups, case.config.tp
+    if case.arch.latent_attention is None and groups % tp and tp % groups:
+        return f"{groups} query groups are neither a multiple nor a divisor of TP {tp}"
+    return None
+
+
+@book.hard("T6", megatron("core/tensor_parallel/layers.py:822,1150"), "FFN widths are multiples of TP")
+def _ffn(case: Case) -> str | None:
+    arch, tp = case.arch, case.config.tp
+    if arch.ffn_hidden_size % tp and not (arch.is_moe and all(arch.moe_layers)):
+        return f"FFN width {arch.ffn_hidden_size} is not a multiple of TP {tp}"
+    shared = arch.experts.shared_expert_ffn_hidden_size if arch.experts else 0
+    return f"shared-expert width {shared} is not a multiple of TP {tp}" if shared % tp else None
+
+
+@book.hard("T7", megatron("core/extensions/transformer_engine.py:1544"), "expert FFN width is a multiple of ETP")
+def _expert_ffn(case: Case) -> str | None:
+    experts = case.arch.experts
+    if experts is not None and experts.expert_ffn_hidden_size % case.config.etp:
+        return f"expert FFN width {experts.expert_ffn_hidden_size} is not a multiple of ETP {case.config.etp}"
+    return None
+
+
+@book.hard("T11", megatron("core/transformer/moe/moe_layer.py:484"), "MoE with TP > 1 needs sequence parallelism")
+def _moe_sequence_parallel(case: Case) -> str | None:
+    if case.arch.is_moe and case.config.tp > 1 and not case.config.sequence_parallel:
+        return f"TP {case.config.tp} on an MoE model needs sequence_parallel true"
+    return None
+
+
+@book.hard("T12", megatron("core/tensor_parallel/mappings.py:68"), "sequence parallelism: sequence / CP is a multiple of TP")
+def _sequence_parallel(case: Case) -> str | None:
+    c, seq = case.config, case.arch.seq_length
+    if c.sequence_parallel and c.tp > 1 and seq % c.cp == 0 and (seq // c.cp) % c.tp:
+        return f"sequence {seq} / CP {c.cp} = {seq // c.cp} is not a multiple of TP {c.tp} (sequence parallelism)"
+    return None
+
+
+@book.hard("T16", primus("backends/megatron/core/extensions/primus_turbo.py:1036"), "use_turbo_gemm needs TP 1")
+def _turbo_gemm(case: Case) -> str | None:
+    if case.config.turbo_gemm and case.config.tp > 1:
+        return f"use_turbo_gemm needs TP 1, TP is {case.config.tp}"
+    return None
+
+
+@book.hard("T18", megatron("core/transformer/transformer_config.py:1764"), "MoE with linear biases needs ETP 1")
+def _biased_experts(case: Case) -> str | None:
+    if case.arch.is_moe and case.arch.linear_bias and case.config.etp > 1:
+        return f"experts with biases (add_bias_linear) need expert_tensor_parallel_size 1, it is {case.config.etp}"
+    return None
+
+
+@book.hard("C1", megatron("training/arguments.py:1055"), "sequence is a multiple of 2 x CP")
+def _sequence(case: Case) -> str | None:
+    cp, seq = case.config.cp, case.arch.seq_length
+    return f"sequence {seq} is not a multiple of 2 x CP {cp} = {2 * cp}" if cp > 1 and seq % (2 * cp) else None
+
+
+@book.hard("C2", megatron("training/arguments.py:445-450"), "a2a+p2p needs hierarchical sizes")
+def _hierarchical(case: Case) -> str | None:
+    if case.config.cp > 1 and case.config.cp_comm_type == "a2a+p2p":
+        sizes = case.arguments.get("hierarchical_context_parallel_sizes") or []
+        product = 1
+        for size in sizes:
+            product *= int(size)
+        if not sizes or product != case.config.cp:
+            return (
+                f"cp_comm_type a2a+p2p needs hierarchical_context_parallel_sizes with product CP {case.config.cp}, they are {list(sizes)}"
+            )
+    return None
+
+
+@book.hard("C4", engine("attention/dot_product_attention/context_parallel.py:5138"), "cp_comm_type is one that TransformerEngine knows")
+def _comm_type(case: Case) -> str | None:
+    known = ("p2p", "a2a", "all_gather", "a2a+p2p")
+    if case.config.cp > 1 and case.config.cp_comm_type not in known:
+        return f"cp_comm_type {case.config.cp_comm_type!r} at CP {case.config.cp} is none of {', '.join(known)}"
+    return None
+
+
+def _ulysses(case: Case, why: str) -> str | None:
+    c, arch = case.config, case.arch
+    heads, groups = arch.num_attention_heads // c.tp, max(1, arch.num_query_groups // c.tp)
+    if heads % c.cp or groups % c.cp:
+        return f"{heads} heads and {groups} query groups per TP rank are not multiples of CP {c.cp} ({why})"
+    return None
+
+
+@book.hard("C5", engine("attention/dot_product_attention/context_parallel.py:4246"), "a2a context parallelism splits heads by CP")
+def _a2a(case: Case) -> str | None:
+    return _ulysses(case, "cp_comm_type a2a") if case.config.cp > 1 and case.config.cp_comm_type == "a2a" else None
+
+
+@book.hard("C6", engine("attention/dot_product_attention/context_parallel.py:5057"), "a sliding window needs a2a or all_gather")
+def _window(case: Case) -> str | None:
+    window, c = case.arch.sliding_window, case.config
+    if c.cp > 1 and window is not None and c.cp_comm_type not in ("a2a", "all_gather"):
+        return f"sliding window {window} with CP {c.cp} needs cp_comm_type a2a or all_gather, it is {c.cp_comm_type}"
+    return None
+
+
+@book.hard("C13", turbo("ops/attention/flash_attn_usp_interface.py:104,555"), "Turbo attention with CP splits heads by CP")
+def _turbo_attention(case: Case) -> str | None:
+    return _ulysses(case, "use_turbo_attention runs Ulysses") if case.config.cp > 1 and case.config.turbo_attention else None
+
+
+@book.hard("C15", primus("backends/megatron/core/extensions/primus_turbo.py:785"), "attention sinks need CP 1")
+def _sinks(case: Case) -> str | None:
+    if case.arch.attention_sinks and case.config.cp > 1:
+        return f"attention sinks are dropped silently at CP {case.config.cp}: another model would be trained; use CP 1"
+    return None
+
+
+@book.hard("L21", megatron("core/transformer/transformer_config.py:1257-1272"), "cpu_offloading needs PP 1 and no recompute")
+def _offloading(case: Case) -> str | None:
+    c = case.config
+    if case.arguments.get("cpu_offloading") and (c.pp > 1 or c.recompute.granularity != "none"):
+        return f"cpu_offloading needs PP 1 and no recompute, they are PP {c.pp} and {c.recompute.granularity}"
+    return None
+
+
+@book.policy("tp-divides-hidden", "TP divides the hidden size")
+def _hidden(case: Case) -> str | None:
+    if case.arch.hidden_size % case.config.tp:
+        return f"hidden size {case.arch.hidden_size} is not a multiple of TP {case.config.tp}"
+    return None
+
+
+@book.policy("tp-within-node", "TP stays within a node (or the NVLink domain)")
+def _within_node(case: Case) -> str | None:
+    cluster = case.cluster
+    limit = cluster.network.node_size if cluster.network.spans_nodes else cluster.gpus_per_node
+    return f"TP {case.config.tp} exceeds the {limit} GPUs of a node" if case.config.tp > limit else None
+
+
+@book.policy("etp-one-or-tp", "ETP is 1 or TP")
+def _etp(case: Case) -> str | None:
+    c = case.config
+    if case.arch.is_moe and c.etp not in (1, c.tp):
+        return f"expert_tensor_parallel_size {c.etp} is neither 1 nor TP {c.tp}"
+    return None
+
+
+@book.policy("cp-within-node", "dense: CP <= GPUs per node; MoE: CP <= EP and EP % CP == 0")
+def _context(case: Case) -> str | None:
+    c = case.config
+    if c.cp == 1:
+        return None
+    if case.arch.is_moe:
+        return f"CP {c.cp} does not divide EP {c.ep} (parallel folding)" if c.ep % c.cp else None
+    return f"CP {c.cp} exceeds the {case.cluster.gpus_per_node} GPUs of a node" if c.cp > case.cluster.gpus_per_node else None

@@ -1,0 +1,112 @@
+"""Rules on how layers are split over pipeline stages."""
+
+from __future__ import annotations
+
+from primus_mcp.errors import InputError
+from primus_mcp.inputs.layout import parse_layout
+from primus_mcp.inputs.split import place_chunks
+from primus_mcp.inputs.training import V_SCHEDULES
+from primus_mcp.space.rules.base import Case, RuleBook, megatron, primus
+
+book = RuleBook()
+_VPP_POLICY = 8
+
+
+@book.hard("P1", megatron("core/transformer/transformer_block.py:176"), "every stage gets a layer: PP x VPP <= layers")
+def _enough_layers(case: Case) -> str | None:
+    c = case.config
+    if c.pipeline_layout is None and c.pp * c.vpp > case.arch.num_layers:
+        return f"PP {c.pp} x VPP {c.vpp} = {c.pp * c.vpp} stages exceed the {case.arch.num_layers} layers"
+    return None
+
+
+@book.hard("L1", megatron("training/arguments.py:719"), "one way of splitting layers at most")
+def _one_split(case: Case) -> str | None:
+    ways = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "pipeline_model_parallel_layout")
+    used = [key for key in ways if case.arguments.get(key) is not None]
+    return f"{len(used)} of the keys that split layers are set, 1 is allowed: {', '.join(used)}" if len(used) > 1 else None
+
+
+@book.hard("L3", megatron("training/arguments.py:776-789"), "layers divide over the stages")
+def _split(case: Case) -> str | None:
+    if case.config.pp * case.config.vpp > case.arch.num_layers:
+        return None
+    try:
+        place_chunks(case.arch, case.config)
+    except InputError as error:
+        return f"PP {case.config.pp} VPP {case.config.vpp}: {error}"
+    return None
+
+
+@book.hard("L6", megatron("training/arguments.py:791-800"), "virtual stages need PP > 1")
+def _virtual(case: Case) -> str | None:
+    c = case.config
+    if c.vpp > 1 and c.pp == 1:
+        return f"VPP {c.vpp} needs PP > 1, PP is {c.pp}"
+    if c.vpp > 1 and c.pp == 2 and case.arguments.get("overlap_p2p_comm") is False:
+        return f"VPP {c.vpp} at PP {c.pp} needs overlap_p2p_comm true"
+    return None
+
+
+@book.hard("L12", megatron("core/transformer/transformer_config.py:1427-1444"), "a layout excludes other splits")
+def _layout_alone(case: Case) -> str | None:
+    if case.config.pipeline_layout is None:
+        return None
+    others = [
+        key
+        for key in (
+            "decoder_first_pipeline_num_layers",
+            "decoder_last_pipeline_num_layers",
+            "account_for_embedding_in_pipeline_split",
+            "account_for_loss_in_pipeline_split",
+        )
+        if case.arguments.get(key) not in (None, False)
+    ]
+    return f"pipeline_model_parallel_layout excludes {len(others)} keys that are set: {', '.join(others)}" if others else None
+
+
+@book.hard(
+    "L15", megatron("core/transformer/pipeline_parallel_layer_layout.py:94-135"), "a layout holds every MTP layer, on the last stages"
+)
+def _layout_mtp(case: Case) -> str | None:
+    if case.config.pipeline_layout is None:
+        return None
+    try:
+        held = [chunk.mtp_layers for chunk in parse_layout(case.config.pipeline_layout)]
+    except InputError:
+        return None
+    wanted = case.arch.mtp_num_layers
+    if sum(held) != wanted:
+        return f"the layout has {sum(held)} MTP layers (m), mtp_num_layers is {wanted}"
+    if wanted and max(held) != wanted:
+        return f"the layout spreads {wanted} MTP layers over {sum(1 for n in held if n)} stages, 1 is allowed"
+    return None
+
+
+@book.hard("L22", megatron("core/model_parallel_config.py:417-430"), "deferred embedding gradients need PP > 1")
+def _deferred_embedding(case: Case) -> str | None:
+    if case.arguments.get("defer_embedding_wgrad_compute") and case.config.pp == 1:
+        return f"defer_embedding_wgrad_compute needs PP > 1, PP is {case.config.pp}"
+    return None
+
+
+@book.policy("vpp-limit", f"VPP <= {_VPP_POLICY}")
+def _vpp_limit(case: Case) -> str | None:
+    if case.config.vpp > _VPP_POLICY and case.config.vpp != case.workload.baseline.vpp:
+        return f"VPP {case.config.vpp} exceeds {_VPP_POLICY}"
+    return None
+
+
+@book.policy(
+    "v-layout",
+    "V schedules with an uneven split: Primus may keep the stock stage order",
+    primus("backends/megatron/patches/parallelism/pipeline_parallel_layout_patches.py:35"),
+)
+def _v_layout(case: Case) -> str | None:
+    c = case.config
+    if c.schedule in V_SCHEDULES and c.pipeline_layout is not None:
+        return (
+            f"schedule {c.schedule} at PP {c.pp} x VPP {c.vpp} needs a layout for {case.arch.num_layers} layers,"
+            " and the trainer may place its stages in stock order; use a PP x VPP that divides the layers"
+        )
+    return None
