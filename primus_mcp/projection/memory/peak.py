@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
-from primus_mcp.inputs.layout import Chunk
+from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.memory.profile import ZERO, Moment, Profile, Vector, add
+from primus_mcp.projection.memory.stage import Stage
 from primus_mcp.projection.pipeline.live import LiveState, live_states
+
+ScheduleKey = tuple[str, int, int, int, int | None]
+"""Schedule, PP, VPP, micro-batches, group size."""
 
 _STEADY_GROUPS = 6
 
@@ -31,14 +36,23 @@ def representative_micro_batches(micro_batches: int, pp: int, group_size: int | 
     return _STEADY_GROUPS * group + micro_batches % group
 
 
-def rank_states(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None) -> tuple[tuple[LiveState, ...], ...]:
-    """Distinct live states of every rank. The zero-bubble heuristic does not repeat, so it is planned for every micro-batch."""
-    periodic = schedule != "zero-bubble-heuristic"
-    count = representative_micro_batches(micro_batches, pp, group_size) if periodic else micro_batches
-    return live_states(schedule, pp=pp, vpp=vpp, micro_batches=count, group_size=group_size)
+def schedule_key(config: TrainingConfig, micro_batches: int) -> ScheduleKey:
+    """What live states depend on. The zero-bubble heuristic does not repeat, so it is planned for every micro-batch."""
+    periodic = config.schedule != "zero-bubble-heuristic"
+    group = config.microbatch_group_size
+    count = representative_micro_batches(micro_batches, config.pp, group) if periodic else micro_batches
+    return config.schedule, config.pp, config.vpp, count, group
 
 
-def highest_moment(states: Sequence[LiveState], profiles: Sequence[Profile], chunks: Sequence[Chunk]) -> Peak:
+@lru_cache(maxsize=65536)
+def stage_peak(stage: Stage, schedule: ScheduleKey) -> Peak:
+    """The highest moment of one pipeline rank under a schedule."""
+    name, pp, vpp, micro_batches, group = schedule
+    states = live_states(name, pp=pp, vpp=vpp, micro_batches=micro_batches, group_size=group)
+    return highest_moment(states[stage.rank], stage.profiles)
+
+
+def highest_moment(states: Sequence[LiveState], profiles: Sequence[Profile]) -> Peak:
     """Walks the states of one rank: bytes of all other live micro-batches, plus the highest moment inside the task that runs.
 
     base = sum over chunks of forward_live * saved + weight_pending * pinned, without the micro-batch of the task itself.

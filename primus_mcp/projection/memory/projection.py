@@ -14,10 +14,8 @@ from math import sqrt
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.constants import MEMORY
 from primus_mcp.inputs.hardware import Cluster, Vendor
-from primus_mcp.inputs.layout import Chunk
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.memory.activations.settings import ActivationSettings, activation_settings
-from primus_mcp.projection.memory.chunks import chunk_profile
 from primus_mcp.projection.memory.outside import (
     Estimate,
     communicator_count,
@@ -26,12 +24,12 @@ from primus_mcp.projection.memory.outside import (
     fragmentation,
     runtime,
 )
-from primus_mcp.projection.memory.peak import Peak, highest_moment, rank_states
+from primus_mcp.projection.memory.peak import Peak, schedule_key, stage_peak
 from primus_mcp.projection.memory.persistent import PersistentMemory, persistent_memory
 from primus_mcp.projection.memory.profile import GROUPS
+from primus_mcp.projection.memory.stage import Stage, pipeline_stages
 from primus_mcp.projection.memory.static import StaticMemory, static_memory
 from primus_mcp.projection.memory.verdict import Fit, verdict
-from primus_mcp.projection.pipeline.live import LiveState
 from primus_mcp.projection.placement import Placement, place
 
 _SAVED = tuple(f"saved_{group}" for group in GROUPS)
@@ -39,13 +37,17 @@ _SAVED = tuple(f"saved_{group}" for group in GROUPS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankMemory:
-    """One pipeline rank at its peak. `components` (whole bytes, by the names of `components.COMPONENTS`) sum to `device_bytes`."""
+    """One pipeline rank at its peak. `components` (whole bytes, by the names of `components.COMPONENTS`) sum to `device_bytes`.
+
+    `least_bytes`: the same after the allocator has given back the cache that side streams hold, as it does before it fails.
+    """
 
     rank: int
     allocated_bytes: int
     reserved_bytes: int
     device_bytes: int
     upper_bytes: int
+    least_bytes: int
     param_optimizer_bytes: int
     activation_bytes: int
     peak_moment: str
@@ -69,9 +71,14 @@ class MemoryProjection:
         """Upper bound of any rank."""
         return max(rank.upper_bytes for rank in self.ranks)
 
+    @property
+    def least_bytes(self) -> int:
+        """What the neediest rank cannot do without."""
+        return max(rank.least_bytes for rank in self.ranks)
+
     def fits(self, usable_bytes: float) -> Fit:
-        """Verdict against the usable memory of one GPU."""
-        return verdict(self.device_bytes, self.upper_bytes, usable_bytes)
+        """Verdict against the usable memory of one GPU. Beyond it by reclaimable cache alone is a risk, not a refusal."""
+        return verdict(min(self.device_bytes, self.least_bytes), self.upper_bytes, usable_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,15 +114,15 @@ def project_placed(arch: Architecture, config: TrainingConfig, placement: Placem
             "runtime": runtime(vendor),
         },
     )
-    states = rank_states(config.schedule, config.pp, config.vpp, placement.micro_batches, config.microbatch_group_size)
-    ranks = tuple(_rank_memory(run, rank, placement.of_rank(rank), states[rank]) for rank in range(config.pp))
+    stages = pipeline_stages(run.settings, config.ep, placement.chunks, placement.owner)
+    schedule = schedule_key(config, placement.micro_batches)
+    ranks = tuple(_rank_memory(run, stage, stage_peak(stage, schedule)) for stage in stages)
     return MemoryProjection(ranks=ranks, worst=max(ranks, key=lambda rank: rank.device_bytes))
 
 
-def _rank_memory(run: _Run, rank: int, chunks: tuple[Chunk, ...], states: tuple[LiveState, ...]) -> RankMemory:
-    static = static_memory(run.arch, run.config, run.placement, chunks)
-    persistent = persistent_memory(run.arch, run.config, run.settings, chunks, rank, run.vendor)
-    peak = highest_moment(states, [chunk_profile(run.settings, chunk) for chunk in chunks], chunks)
+def _rank_memory(run: _Run, stage: Stage, peak: Peak) -> RankMemory:
+    static = static_memory(stage, run.config, run.placement)
+    persistent = persistent_memory(stage, run.config, run.settings, run.vendor)
     inside = _components(static, persistent, peak)
     activation = peak.total_bytes
     moment = peak.moment
@@ -130,11 +137,12 @@ def _rank_memory(run: _Run, rank: int, chunks: tuple[Chunk, ...], states: tuple[
     allocated = reserved - components.get("fragmentation", 0)
     states_bytes = sum(components.get(name, 0) for name in ("weights", "main_gradients", "optimizer_states", "fp8_weight_copies"))
     return RankMemory(
-        rank=rank,
+        rank=stage.rank,
         allocated_bytes=allocated,
         reserved_bytes=reserved,
         device_bytes=device,
         upper_bytes=device + round(_uncertainty(run, allocated, slack)),
+        least_bytes=device - round(slack.reclaimable_bytes),
         param_optimizer_bytes=states_bytes,
         activation_bytes=round(activation),
         peak_moment=moment,

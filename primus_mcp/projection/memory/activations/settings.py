@@ -42,10 +42,12 @@ _COPIED = (
 _read = attrgetter(*_COPIED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ActivationSettings:
     """See `TrainingConfig` for the copied fields. `dispatch_ranks` is EP where worst-case buffers depend on it (sync-free stage 2
     and 3) and 1 elsewhere: EP alone must not change the rows that a rank processes.
+
+    Compared by identity: `activation_settings` returns one object for equal settings, so that look-ups need not hash every field.
     """
 
     arch: Architecture
@@ -71,6 +73,7 @@ class ActivationSettings:
     recompute: Recompute
     linear_precision: Precision
     expert_precision: Precision
+    trains_weights: bool
     expert_weights_per_rank: int
     dispatch_ranks: int
 
@@ -139,13 +142,19 @@ class ActivationSettings:
             return self.dispatched_rows
         return self.local_tokens * self.arch.experts.top_k * self.etp * self.dispatch_ranks
 
-    def wgrad_bytes(self, rows: float, columns: float, *, expert: bool = False) -> float:
-        """A BF16 weight gradient that lives until it is added to main_grad; none when the GEMM accumulates in place.
+    def accumulates_in_place(self, *, expert: bool) -> bool:
+        """Whether weight-gradient GEMMs add into main_grad. Turbo linears and the legacy grouped GEMM never do, and LoRA has none.
 
-        Turbo linears and the legacy grouped GEMM never fuse. Source: AMD-AGI/Primus@fd1eeabb (grouped_gemm gmm has beta 0).
+        Source: AMD-AGI/Primus@fd1eeabb (grouped_gemm gmm has beta 0; Turbo before August 2026 has no fusion).
         """
-        fuses = self.gradient_accumulation_fusion and not (self.grouped_gemm != "te" if expert else self.turbo_gemm)
-        return 0.0 if fuses else rows * columns * BF16_BYTES * (self.expert_weights_per_rank if expert else 1)
+        fuses = self.grouped_gemm == "te" if expert else not self.turbo_gemm
+        return fuses and self.gradient_accumulation_fusion and self.trains_weights
+
+    def wgrad_bytes(self, rows: float, columns: float, *, expert: bool = False) -> float:
+        """A BF16 weight gradient that lives until it is added to main_grad; none when the GEMM accumulates in place."""
+        if not self.trains_weights or self.accumulates_in_place(expert=expert):
+            return 0.0
+        return rows * columns * BF16_BYTES * (self.expert_weights_per_rank if expert else 1)
 
 
 def _kept_input_bytes(precision: Precision, recipe: Fp8Recipe) -> float:
@@ -159,17 +168,18 @@ def activation_settings(arch: Architecture, config: TrainingConfig) -> Activatio
     """The record for a configuration, one object for all configurations that activations cannot tell apart."""
     local_experts = arch.experts.num_experts // config.ep if arch.experts else 0
     worst_case = config.ep if config.sync_free_stage >= 2 else 1
-    return _settings(arch, _read(config), linear_precision(config), expert_precision(config), local_experts, worst_case)
+    resolved = (linear_precision(config), expert_precision(config), config.finetune != "lora", local_experts, worst_case)
+    return _settings(arch, _read(config), resolved)
 
 
 @lru_cache(maxsize=16384)
-def _settings(
-    arch: Architecture, values: tuple[Any, ...], linear: Precision, expert: Precision, local_experts: int, dispatch_ranks: int
-) -> ActivationSettings:
+def _settings(arch: Architecture, values: tuple[Any, ...], resolved: tuple[Precision, Precision, bool, int, int]) -> ActivationSettings:
+    linear, expert, trains_weights, local_experts, dispatch_ranks = resolved
     return ActivationSettings(
         arch=arch,
         linear_precision=linear,
         expert_precision=expert,
+        trains_weights=trains_weights,
         expert_weights_per_rank=local_experts,
         dispatch_ranks=dispatch_ranks,
         **dict(zip(_COPIED, values, strict=True)),

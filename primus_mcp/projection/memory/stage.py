@@ -1,0 +1,111 @@
+"""What the memory of a pipeline rank is computed from: its chunks' profiles, its parameters and its weight matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.layout import Chunk
+from primus_mcp.projection.memory.activations.settings import ActivationSettings
+from primus_mcp.projection.memory.chunks import chunk_profile
+from primus_mcp.projection.memory.profile import Profile
+from primus_mcp.projection.memory.weights import LinearWeight, layer_weights
+from primus_mcp.projection.parameters import (
+    RankParameters,
+    embedding_parameters,
+    final_norm_parameters,
+    head_parameters,
+    layer_parameters,
+    mtp_parameters,
+)
+from primus_mcp.units import BF16_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stage:
+    """One pipeline rank. `linear_elements` / `expert_elements`: elements of TE linears and of the grouped GEMM; `*_edges`: the sums of
+    rows + columns of their matrices (what a rank-1 LoRA adapter adds). Compared by identity, see `pipeline_stages`.
+    """
+
+    rank: int
+    profiles: tuple[Profile, ...]
+    parameters: RankParameters
+    has_loss: bool
+    linear_elements: float
+    expert_elements: float
+    linear_edges: float
+    expert_edges: float
+    placeholder_bytes: float
+    largest_layer_parameters: int
+
+
+@lru_cache(maxsize=8192)
+def pipeline_stages(settings: ActivationSettings, ep: int, chunks: tuple[Chunk, ...], owner: tuple[int, ...]) -> tuple[Stage, ...]:
+    """Every rank of a placement."""
+    ranks: list[list[Chunk]] = [[] for _ in range(max(owner) + 1)]
+    for chunk, rank in zip(chunks, owner, strict=True):
+        ranks[rank].append(chunk)
+    return tuple(_stage(settings, ep, rank, tuple(held)) for rank, held in enumerate(ranks))
+
+
+def _stage(settings: ActivationSettings, ep: int, rank: int, chunks: tuple[Chunk, ...]) -> Stage:
+    arch = settings.arch
+    kinds = layer_kinds(arch, chunks)
+    per_kind = {moe: layer_weights(arch, moe, settings.tp, ep, settings.etp) for moe in set(kinds)}
+    weights = [weight for moe in kinds for weight in per_kind[moe]]
+    return Stage(
+        rank=rank,
+        profiles=tuple(chunk_profile(settings, chunk) for chunk in chunks),
+        parameters=rank_parameters(arch, settings.tp, ep, settings.etp, chunks),
+        has_loss=any(chunk.loss for chunk in chunks),
+        linear_elements=sum(weight.elements for weight in weights if not weight.expert),
+        expert_elements=sum(weight.elements for weight in weights if weight.expert),
+        linear_edges=sum(weight.edges for weight in weights if not weight.expert),
+        expert_edges=sum(weight.edges for weight in weights if weight.expert),
+        placeholder_bytes=placeholder_bytes(settings, (weight for found in per_kind.values() for weight in found)),
+        largest_layer_parameters=max((layer_parameters(arch, moe, settings.tp, ep, settings.etp).total for moe in set(kinds)), default=0),
+    )
+
+
+def layer_kinds(arch: Architecture, chunks: Iterable[Chunk]) -> tuple[bool, ...]:
+    """Whether each layer on a rank is MoE; MTP depths are layers of the last layer's kind."""
+    kinds: list[bool] = []
+    for chunk in chunks:
+        kinds += [arch.moe_layers[layer] for layer in chunk.layers]
+        kinds += [arch.moe_layers[-1]] * chunk.mtp_layers
+    return tuple(kinds)
+
+
+def rank_parameters(arch: Architecture, tp: int, ep: int, etp: int, chunks: tuple[Chunk, ...]) -> RankParameters:
+    """Parameters of a pipeline rank, padded vocabulary included.
+
+    A tied output matrix is stored once where the embedding is on the same rank; with MTP the rank of the loss holds a second copy of the
+    embedding unless it has the first.
+    """
+    total = RankParameters()
+    has_embedding = any(chunk.embedding for chunk in chunks)
+    for chunk in chunks:
+        moe = sum(arch.moe_layers[layer] for layer in chunk.layers)
+        for kind, count in ((True, moe), (False, len(chunk.layers) - moe)):
+            total += layer_parameters(arch, kind, tp, ep, etp).times(count) if count else RankParameters()
+        if chunk.mtp_layers:
+            total += mtp_parameters(arch, tp, ep, etp).times(chunk.mtp_layers)
+            total += RankParameters() if has_embedding else RankParameters(dense_sharded=embedding_parameters(arch, tp).dense_sharded)
+        if chunk.embedding:
+            total += embedding_parameters(arch, tp)
+        if chunk.loss:
+            total += final_norm_parameters(arch)
+            total += RankParameters() if arch.tied_embeddings and has_embedding else head_parameters(arch, tp)
+    return total
+
+
+def placeholder_bytes(settings: ActivationSettings, weights: Iterable[LinearWeight]) -> float:
+    """TE returns a BF16 placeholder for each weight gradient that it accumulated into main_grad: one for each distinct shape, never freed.
+
+    The grouped GEMM holds one expert's shape for each linear. Turbo linears and the legacy grouped GEMM do not accumulate in place.
+    Source: TransformerEngine get_dummy_wgrad; 0.2 to 6.0 GiB on B200 runs, matched to 0.05%.
+    """
+    shapes = {(weight.rows, weight.columns) for weight in weights if settings.accumulates_in_place(expert=weight.expert)}
+    return sum(rows * columns for rows, columns in shapes) * BF16_BYTES
