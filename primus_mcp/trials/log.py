@@ -28,7 +28,7 @@ class Digests(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     workload: str = Field(description="digest of the resolved workload")
-    cluster: str = Field(description="digest of the target cluster and of what the search may change on it")
+    cluster: str = Field(description="digest of the target cluster, the axes that are off and the pinned knobs")
     engine: str = Field(description="version and digest of the projection engine")
 
     def differing(self, other: Digests) -> list[str]:
@@ -67,8 +67,9 @@ class TrialLog:
     def _require_ours(self, record: TrialRecord) -> None:
         differing = record.digests.differing(self._digests)
         if differing:
+            what = " and ".join("cluster (or other axes or pins)" if name == "cluster" else name for name in differing)
             raise RunDirectoryError(
-                f"{self.path} holds trials of another {' and '.join(differing)} (trial {record.trial_id}); "
+                f"{self.path} holds trials of another {what} (trial {record.trial_id}); "
                 "use another --out-dir, or --resume --reprice to price them again"
             )
 

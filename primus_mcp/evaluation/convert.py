@@ -1,0 +1,61 @@
+"""Projections (SI units) to the fields of a result (GB, ms)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from primus_mcp.evaluation.digest import plain
+from primus_mcp.evaluation.result import ResultWarning
+from primus_mcp.inputs.hardware import Cluster
+from primus_mcp.inputs.training import TrainingConfig
+from primus_mcp.projection.memory import MemoryProjection
+from primus_mcp.projection.performance import PerformanceProjection
+from primus_mcp.units import bytes_to_gb, seconds_to_ms
+
+
+def resolved_fields(config: TrainingConfig) -> dict[str, Any]:
+    """The configuration as one flat mapping: recompute's fields get the prefix `recompute_`."""
+    fields: dict[str, Any] = {}
+    for name, value in plain(config).items():
+        if name == "recompute":
+            fields |= {f"recompute_{part}": item for part, item in value.items()}
+        else:
+            fields[name] = value
+    return fields
+
+
+def memory_fields(memory: MemoryProjection, cluster: Cluster) -> dict[str, Any]:
+    """Memory of the worst rank, its parts, every rank, and the verdict against the GPU itself."""
+    worst = memory.worst
+    return {
+        "memory_per_gpu_gb": bytes_to_gb(memory.device_bytes),
+        "param_optimizer_gb": bytes_to_gb(worst.param_optimizer_bytes),
+        "activation_gb": bytes_to_gb(worst.activation_bytes),
+        "memory_breakdown": {name: bytes_to_gb(size) for name, size in worst.components.items()},
+        "per_rank_memory_gb": [bytes_to_gb(rank.device_bytes) for rank in memory.ranks],
+        "memory_upper_gb": bytes_to_gb(memory.upper_bytes),
+        "fits_physically": memory.fits(cluster.hbm_bytes),
+    }
+
+
+def _ms(times: Mapping[str, float]) -> dict[str, float]:
+    return {name: seconds_to_ms(time_s) for name, time_s in times.items()}
+
+
+def performance_fields(performance: PerformanceProjection) -> dict[str, Any]:
+    """Throughput, what the iteration is made of, and communication by collective with its total."""
+    communication = _ms(performance.communication_s)
+    return {
+        "iteration_ms": seconds_to_ms(performance.iteration_s),
+        "tokens_per_s_per_gpu": performance.tokens_per_s_per_gpu,
+        "tflops_per_s_per_gpu": performance.tflops_per_s_per_gpu,
+        "mfu": performance.mfu,
+        "bubble_ratio": performance.bubble_ratio,
+        "comm_breakdown": {**communication, "total": sum(communication.values())},
+        "comm_exposed_ms": seconds_to_ms(sum(performance.exposed_s.values())),
+        "time_breakdown": _ms(performance.time_breakdown_s),
+        "source": "simulate",
+        "backend": performance.backend,
+        "warnings": [ResultWarning(code=code, text=text) for code, text in performance.warnings],
+    }

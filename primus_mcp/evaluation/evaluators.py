@@ -1,0 +1,242 @@
+"""The evaluators behind `--mode`: cheapest sufficient first: rules, then memory, then time."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from primus_mcp.errors import InputError
+from primus_mcp.evaluation import synthetic
+from primus_mcp.evaluation.accuracy import accuracy_of
+from primus_mcp.evaluation.convert import memory_fields, performance_fields, resolved_fields
+from primus_mcp.evaluation.digest import digest
+from primus_mcp.evaluation.result import EvaluationResult, Fidelity, ResultWarning
+from primus_mcp.inputs.hardware import Cluster
+from primus_mcp.inputs.training import TrainingConfig
+from primus_mcp.inputs.workload import Workload
+from primus_mcp.projection.memory import project_memory
+from primus_mcp.projection.ops.backend import GemmBackend, gemm_model
+from primus_mcp.projection.performance import project_performance
+from primus_mcp.projection.placement import Placement, place
+from primus_mcp.space.knobs import KnobValue, TrialConfig, set_knobs
+from primus_mcp.space.legality import Legality, check_legality
+from primus_mcp.units import bytes_to_gb, seconds_to_ms
+from primus_mcp.version import engine_version
+
+Mode = Literal["dry", "memory-real", "full"]
+ProfilingMode = Literal["simulate", "benchmark"]
+NO_GPU = "--profiling-mode benchmark but available_for_benchmark.has_gpu=false"
+NO_GPU_REMEDY = "set has_gpu: true and benchmark_gpus in the target-cluster YAML, or use --profiling-mode simulate"
+_LEGALITY_CACHE = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What may be tried: the cluster, the axes that are off, the pinned knobs, and whether policy bounds are lifted."""
+
+    workload: Workload
+    cluster: Cluster
+    axes: Mapping[str, bool]
+    pins: Mapping[str, KnobValue]
+    allow_policy: bool = False
+
+    def check(self, trial: TrialConfig) -> Legality:
+        """Legality of a trial. The workload as it is obeys the trainer's rules only."""
+        lifted = self.allow_policy or set_knobs(trial) == {name: value for name, value in self.pins.items() if value is not None}
+        return check_legality(self.workload, trial, self.cluster, allow_policy=lifted, axes=self.axes, pins=self.pins)
+
+
+class Pricing(ABC):
+    """What all evaluators share: legality, keys, and the frame of a result."""
+
+    mode: Mode
+    fidelity: Fidelity
+    measures = False
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.workload, self.cluster = rules.workload, rules.cluster
+        self._check = lru_cache(maxsize=_LEGALITY_CACHE)(rules.check)
+        self._warnings = [ResultWarning(code=finding.code, text=finding.text) for finding in self.workload.findings]
+
+    @property
+    def identity(self) -> str:
+        """Mode and profile; a profile of other rates gives other numbers."""
+        return f"{self.mode}/{self.cluster.profile.name}"
+
+    def key(self, trial: TrialConfig) -> str:
+        """Digest of the resolved configuration; an illegal trial stands for itself."""
+        legality = self._check(trial)
+        if legality.legal:
+            return digest(self.identity, legality.config)
+        return digest(self.identity, "illegal", self.rules.allow_policy, set_knobs(trial))
+
+    def evaluate(self, trial: TrialConfig) -> EvaluationResult:
+        """Rules, memory, time: as far as each allows the next."""
+        legality = self._check(trial)
+        if not legality.legal:
+            return self.refused(legality.reason or "illegal", legality.config, [found.rule for found in legality.violations])
+        assert legality.config is not None
+        return self.price(legality.config)
+
+    def refused(self, reason: str, config: TrainingConfig | None, rules: list[str]) -> EvaluationResult:
+        """An illegal trial: the reason, and null for every number."""
+        return EvaluationResult(
+            legal=False,
+            reason=reason,
+            refused_by=list(dict.fromkeys(rules)),
+            resolved=resolved_fields(config) if config is not None else None,
+            fidelity=self.fidelity,
+            engine_version=engine_version(),
+        )
+
+    @abstractmethod
+    def price(self, config: TrainingConfig, *, even_if_over: bool = False) -> EvaluationResult:
+        """Price a legal configuration; `even_if_over`: its time too when it needs more memory than the margin leaves."""
+
+    def result(self, config: TrainingConfig, placement: Placement, **fields: Any) -> EvaluationResult:
+        """A legal result around the numbers in `fields`."""
+        warnings = [*self._warnings, *fields.pop("warnings", [])]
+        return EvaluationResult(
+            legal=True,
+            resolved=resolved_fields(config),
+            fidelity=self.fidelity,
+            engine_version=engine_version(),
+            profile=self.cluster.profile.name,
+            dp=placement.dp,
+            expert_dp=placement.expert_dp,
+            micro_batches=placement.micro_batches,
+            confidence=accuracy_of(self.fidelity).text,
+            warnings=warnings,
+            **fields,
+        )
+
+    def _iteration_ms(self, config: TrainingConfig, tokens_per_s_per_gpu: float) -> float:
+        tokens = config.gbs * self.workload.architecture.seq_length
+        return seconds_to_ms(tokens / (tokens_per_s_per_gpu * self.cluster.world_size))
+
+
+def over_margin(cluster: Cluster, memory_bytes: float) -> str | None:
+    """The reason of a trial that needs more memory than the margin leaves, or None."""
+    if memory_bytes <= cluster.memory_cap_bytes:
+        return None
+    return (
+        f"needs {bytes_to_gb(memory_bytes):.1f} GB/GPU, {bytes_to_gb(memory_bytes - cluster.memory_cap_bytes):.1f} GB more than the cap of "
+        f"{bytes_to_gb(cluster.memory_cap_bytes):.1f} GB (HBM {bytes_to_gb(cluster.hbm_bytes):.1f} GB x (1 - margin "
+        f"{cluster.memory_safety_margin:g}))"
+    )
+
+
+class DryEvaluator(Pricing):
+    """Made-up numbers over real rules: exercises the search on any machine."""
+
+    mode: Mode = "dry"
+    fidelity: Fidelity = "synthetic"
+
+    def price(self, config: TrainingConfig, *, even_if_over: bool = False) -> EvaluationResult:
+        """Synthetic memory, and throughput when that is inside the margin."""
+        arch, placement = self.workload.architecture, place(self.workload.architecture, config, self.cluster.world_size)
+        states, activations = synthetic.synthetic_memory_bytes(arch, config, self.cluster)
+        reason = over_margin(self.cluster, states + activations)
+        fields: dict[str, Any] = {
+            "memory_per_gpu_gb": bytes_to_gb(states + activations),
+            "param_optimizer_gb": bytes_to_gb(states),
+            "activation_gb": bytes_to_gb(activations),
+            "within_margin": reason is None,
+            "reason": reason,
+        }
+        if reason is None or even_if_over:
+            tokens = synthetic.SYNTHETIC_TOKENS_PER_S * synthetic.relative_speed(config, placement.micro_batches)
+            fields |= {"tokens_per_s_per_gpu": tokens, "iteration_ms": self._iteration_ms(config, tokens)}
+        return self.result(config, placement, **fields)
+
+
+class MemoryRealEvaluator(Pricing):
+    """Projected memory, and a rule of thumb for throughput."""
+
+    mode: Mode = "memory-real"
+    fidelity: Fidelity = "heuristic"
+
+    def price(self, config: TrainingConfig, *, even_if_over: bool = False) -> EvaluationResult:
+        """Memory, and the heuristic when it is inside the margin."""
+        arch, placement = self.workload.architecture, place(self.workload.architecture, config, self.cluster.world_size)
+        fields, reason = self._memory(config)
+        if reason is None or even_if_over:
+            tokens = synthetic.heuristic_tokens_per_s(arch, config, self.cluster, placement.micro_batches)
+            fields |= {"tokens_per_s_per_gpu": tokens, "iteration_ms": self._iteration_ms(config, tokens)}
+        return self.result(config, placement, **fields)
+
+    def _memory(self, config: TrainingConfig) -> tuple[dict[str, Any], str | None]:
+        memory = project_memory(self.workload.architecture, config, self.cluster)
+        reason = over_margin(self.cluster, memory.device_bytes)
+        return {**memory_fields(memory, self.cluster), "within_margin": reason is None, "reason": reason}, reason
+
+
+class FullEvaluator(MemoryRealEvaluator):
+    """Projected memory, then projected time."""
+
+    mode: Mode = "full"
+    fidelity: Fidelity = "simulate"
+
+    def __init__(self, rules: Rules, *, gemm_backend: GemmBackend = "auto") -> None:
+        super().__init__(rules)
+        self._backend = gemm_backend
+        self.backend_name = gemm_model(self.cluster, gemm_backend).name
+
+    @property
+    def identity(self) -> str:
+        """Also the GEMM backend."""
+        return f"{super().identity}/{self.backend_name}"
+
+    def price(self, config: TrainingConfig, *, even_if_over: bool = False) -> EvaluationResult:
+        """Memory, and time when it is inside the margin."""
+        arch = self.workload.architecture
+        fields, reason = self._memory(config)
+        if reason is None or even_if_over:
+            fields |= performance_fields(project_performance(arch, config, self.cluster, gemm_backend=self._backend))
+        return self.result(config, place(arch, config, self.cluster.world_size), **fields)
+
+    def evaluate_memory_only(self, trial: TrialConfig) -> EvaluationResult:
+        """The cheap first two steps: rules and memory."""
+        legality = self._check(trial)
+        if not legality.legal or legality.config is None:
+            return self.evaluate(trial)
+        fields, _ = self._memory(legality.config)
+        return self.result(legality.config, place(self.workload.architecture, legality.config, self.cluster.world_size), **fields)
+
+
+class BenchmarkRefused(FullEvaluator):
+    """`--profiling-mode benchmark` without a GPU to measure on: every trial is illegal, with the remedy."""
+
+    fidelity: Fidelity = "benchmark"
+
+    def evaluate(self, trial: TrialConfig) -> EvaluationResult:
+        """The trial's own reasons and the missing GPU."""
+        legality = self._check(trial)
+        reasons = [reason for reason in (legality.reason, f"{NO_GPU}; {NO_GPU_REMEDY}") if reason]
+        return self.refused("; ".join(reasons), legality.config, [*(found.rule for found in legality.violations), "no-benchmark-gpu"])
+
+
+def make_evaluator(
+    rules: Rules,
+    *,
+    mode: Mode = "full",
+    profiling_mode: ProfilingMode = "simulate",
+    has_gpu: bool = False,
+    gemm_backend: GemmBackend = "auto",
+) -> Pricing:
+    """The evaluator of a run. Raises InputError for measured runs on a GPU, which this version cannot do."""
+    if mode == "dry":
+        return DryEvaluator(rules)
+    if mode == "memory-real":
+        return MemoryRealEvaluator(rules)
+    if profiling_mode == "simulate":
+        return FullEvaluator(rules, gemm_backend=gemm_backend)
+    if not has_gpu:
+        return BenchmarkRefused(rules, gemm_backend=gemm_backend)
+    raise InputError(
+        "measured runs are not available in this version", where="--profiling-mode benchmark", remedy="use --profiling-mode simulate"
+    )

@@ -1,0 +1,69 @@
+"""The printed best configuration and exports, in the form that users of the reference know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from primus_mcp.evaluation.result import EvaluationResult
+
+BEST_HEADING = "=== BEST CONFIGURATION ==="
+EXPORTS_HEADING = "=== EXPORTS for primus-cli ==="
+HEADERS = {
+    "synthetic": "SYNTHETIC: made-up numbers that exercise the search; they say nothing about any GPU",
+    "heuristic": "HEURISTIC: memory is projected, throughput is a rule of thumb that only orders configurations",
+}
+SHOWN_SCHEDULES = {"interleaved": "interleaved_1f1b"}
+_IN_BLOCK = {"tp", "pp", "ep", "cp", "mbs", "gbs", "vpp", "pp_schedule", "recompute_granularity", "recompute_num_layers"}
+
+
+def knob_text(value: Any) -> str:
+    """A knob's value as YAML would spell it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def best_block(
+    result: EvaluationResult, *, trial: Mapping[str, Any], baseline: EvaluationResult | None = None, note: str | None = None
+) -> str:
+    """The block of one priced trial. `trial` holds the knobs it sets; what the fixed lines do not show follows as `also`."""
+    assert result.resolved is not None and result.tokens_per_s_per_gpu is not None and result.memory_per_gpu_gb is not None
+    c = result.resolved
+    source = result.source if result.fidelity not in HEADERS else result.fidelity
+    lines = [HEADERS[result.fidelity]] if result.fidelity in HEADERS else []
+    number = f"trial #{result.trial_id}  " if result.trial_id is not None else ""
+    lines += [
+        BEST_HEADING,
+        f"  {number}source={source}",
+        f"  TP={c['tp']} PP={c['pp']} EP={c['ep']} CP={c['cp']}",
+        f"  MBS={c['mbs']} GBS={c['gbs']} VPP={c['vpp']} schedule={SHOWN_SCHEDULES.get(c['schedule'], c['schedule'])}",
+        f"  recompute={c['recompute_granularity']}/{c['recompute_num_layers']}",
+    ]
+    also = " ".join(f"{name}={knob_text(value)}" for name, value in trial.items() if name not in _IN_BLOCK and value is not None)
+    if also:
+        lines.append(f"  also: {also}")
+    lines.append(f"  → tokens/s/GPU = {result.tokens_per_s_per_gpu:,.0f}{_against(result, baseline)}")
+    lines.append(f"  → memory/GPU   = {result.memory_per_gpu_gb:.1f} GB{_upper(result)}")
+    lines += [f"  note: {text}" for text in (note, result.confidence) if text]
+    return "\n".join(lines)
+
+
+def _against(result: EvaluationResult, baseline: EvaluationResult | None) -> str:
+    """The gain over the baseline, where both are numbers of one class."""
+    if baseline is None or baseline.trial_id == result.trial_id:
+        return ""
+    if baseline.fidelity != result.fidelity or baseline.tokens_per_s_per_gpu is None:
+        return "  (the baseline does not fit)" if baseline.within_margin is False else ""
+    assert result.tokens_per_s_per_gpu is not None
+    return f"  ({result.tokens_per_s_per_gpu / baseline.tokens_per_s_per_gpu:.2f} x the baseline's {baseline.tokens_per_s_per_gpu:,.0f})"
+
+
+def _upper(result: EvaluationResult) -> str:
+    return f"  (at most {result.memory_upper_gb:.1f} GB)" if result.memory_upper_gb is not None else ""
+
+
+def exports_block(exports: Sequence[str], overlay: str | None = None) -> str:
+    """Ready-to-paste exports and the flags to pass; `overlay` is the file that carries every knob."""
+    lines = [EXPORTS_HEADING, *(f"  {line}" for line in exports)]
+    if overlay is not None:
+        lines.append(f"  # or run the workload file that holds all of it: {overlay}")
+    return "\n".join(lines)

@@ -1,0 +1,106 @@
+"""Tables for a terminal: the trials, fastest first, and why nothing was found."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from primus_mcp.evaluation.rank import FIDELITIES, is_candidate, ordered, rank
+from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.trials.log import TrialRecord
+
+DEFAULT_ROWS = 12
+
+
+def _degrees(resolved: dict[str, Any]) -> str:
+    text = f"TP{resolved['tp']} PP{resolved['pp']} EP{resolved['ep']} CP{resolved['cp']}"
+    return text + (f" VPP{resolved['vpp']}" if resolved["vpp"] > 1 else "")
+
+
+def _recompute(resolved: dict[str, Any]) -> str:
+    number = resolved["recompute_num_layers"]
+    return str(resolved["recompute_granularity"]) + (f" {number}" if number is not None else "")
+
+
+def verdict(result: EvaluationResult) -> str:
+    """One word or two on what became of a trial."""
+    if not result.legal:
+        return "illegal"
+    if result.within_margin is False:
+        return "over the cap" if result.fits_physically in ("fits", "at_risk") else "does not fit"
+    return {"fits": "fits", "at_risk": "at risk"}.get(result.fits_physically or "", "")
+
+
+def ranked(records: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """The best first, then the candidates by class and speed, then the rest by id."""
+    by_id = {record.trial_id: record for record in records}
+    results = [record.result for record in records]
+    best = rank(results).best
+    order = [result.trial_id for fidelity in reversed(FIDELITIES) for result in ordered(results, fidelity)]
+    if best is not None:
+        order = [best.trial_id, *(number for number in order if number != best.trial_id)]
+    rest = [record.trial_id for record in records if not is_candidate(record.result)]
+    return [by_id[number] for number in [*order, *rest] if number is not None]
+
+
+def trials_table(records: Sequence[TrialRecord], rows: int = DEFAULT_ROWS) -> Table:
+    """The first `rows` trials of the ranking, and how many were left out."""
+    table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
+    for heading, justify in (("#", "right"), ("what", "left"), ("layout", "left"), ("MBS/GBS", "right"), ("recompute", "left")):
+        table.add_column(heading, justify="right" if justify == "right" else "left", no_wrap=heading != "what")
+    for heading in ("GB/GPU", "tokens/s/GPU", "verdict"):
+        table.add_column(heading, justify="left" if heading == "verdict" else "right", no_wrap=True)
+    order = ranked(records)
+    for record in order[:rows]:
+        result, resolved = record.result, record.result.resolved
+        table.add_row(
+            str(record.trial_id),
+            record.label,
+            _degrees(resolved) if resolved else "-",
+            f"{resolved['mbs']}/{resolved['gbs']}" if resolved else "-",
+            _recompute(resolved) if resolved else "-",
+            "-" if result.memory_per_gpu_gb is None else f"{result.memory_per_gpu_gb:.1f}",
+            "-" if result.tokens_per_s_per_gpu is None else f"{result.tokens_per_s_per_gpu:,.0f}",
+            verdict(result),
+        )
+    if len(order) > rows:
+        table.caption = f"{len(order) - rows} more in trials.jsonl"
+    return table
+
+
+def refusals(results: Sequence[EvaluationResult]) -> list[tuple[str, int, str]]:
+    """(rule, how many trials it refused, one of its reasons), the most frequent first."""
+    counts: Counter[str] = Counter()
+    example: dict[str, str] = {}
+    for result in results:
+        for rule in result.refused_by if not result.legal else []:
+            counts[rule] += 1
+            example.setdefault(rule, result.reason or "")
+    return [(rule, count, example[rule]) for rule, count in counts.most_common()]
+
+
+def closest_to_fit(results: Sequence[EvaluationResult]) -> EvaluationResult | None:
+    """The legal trial that needs the least memory, among those that do not fit."""
+    over = [result for result in results if result.legal and result.within_margin is False and result.memory_per_gpu_gb is not None]
+    return min(over, key=lambda result: result.memory_per_gpu_gb or 0.0, default=None)
+
+
+def reasons_text(results: Sequence[EvaluationResult], cap_gb: float) -> str:
+    """What to print when no trial can be recommended: counts a rule, and how much the closest lacks."""
+    illegal = sum(not result.legal for result in results)
+    over = sum(result.legal and result.within_margin is False for result in results)
+    lines = ["no legal trial found", f"  {len(results)} tried: {illegal} illegal, {over} need more memory than {cap_gb:.1f} GB/GPU"]
+    lines += [f"  {count} x {rule}: {reason}" for rule, count, reason in refusals(results)]
+    closest = closest_to_fit(results)
+    if closest is not None and closest.memory_per_gpu_gb is not None and closest.resolved is not None:
+        lacking = closest.memory_per_gpu_gb - cap_gb
+        what = f"{_degrees(closest.resolved)} MBS{closest.resolved['mbs']} recompute {_recompute(closest.resolved)}"
+        lines.append(f"  closest: trial #{closest.trial_id} ({what}) needs {closest.memory_per_gpu_gb:.1f} GB, {lacking:.1f} GB too much")
+        largest = max((closest.memory_breakdown or {}).items(), key=lambda item: item[1], default=None)
+        if largest is not None:
+            lines.append(f"  its largest part is {largest[0]}: {largest[1]:.1f} GB")
+    lines.append("  remedies: more nodes, a lower memory_safety_margin, a larger hbm_capacity_gb, or more axes set to true")
+    return "\n".join(lines)

@@ -1,0 +1,263 @@
+"""TuningSession: one workload on one cluster with one evaluator, an out-dir, and everything that was tried there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from primus_mcp.errors import PrimusMcpError, RunDirectoryError
+from primus_mcp.evaluation.digest import digest, plain
+from primus_mcp.evaluation.protocol import Evaluator
+from primus_mcp.evaluation.rank import Ranking, rank
+from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.reports import summary as summaries
+from primus_mcp.reports.best import best_block, exports_block
+from primus_mcp.reports.plots import trials_png
+from primus_mcp.reports.tables import reasons_text
+from primus_mcp.space.axes import with_pins
+from primus_mcp.space.knobs import KnobValue, TrialConfig, set_knobs
+from primus_mcp.space.overlay import exports, overlay_yaml
+from primus_mcp.trials.budget import MAX_EVALUATIONS, SEED_BUDGET, Budget, BudgetExhaustedError, Spending
+from primus_mcp.trials.journal import Cancelled, Done, Journal, Reserved
+from primus_mcp.trials.log import Digests, Origin, TrialLog, TrialRecord
+from primus_mcp.trials.reprice import reprice_log
+from primus_mcp.trials.scratchpad import Scratchpad
+from primus_mcp.trials.session_file import SessionFile
+from primus_mcp.trials.storage import RunDirectory, write_atomic
+from primus_mcp.units import bytes_to_gb
+from primus_mcp.version import engine_version
+
+if TYPE_CHECKING:
+    from primus_mcp.inputs.cluster import TargetCluster
+    from primus_mcp.inputs.workload import Workload
+
+Progress = Callable[[int, int, EvaluationResult | None], None]
+SUMMARY_NAME, PLOT_NAME = "summary.json", "trials.png"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedRun:
+    """How a seed plan ended. `skipped`: seeds that could not be priced, with the reason."""
+
+    stopped_because: summaries.StoppedBecause
+    priced: int
+    skipped: tuple[tuple[str, str], ...]
+
+
+def session_digests(workload: Workload, target: TargetCluster, pins: Mapping[str, KnobValue]) -> Digests:
+    """What trials must share to stand in one log. Budgets, LLM settings and the clock are not part of it."""
+    return Digests(
+        workload=digest(workload.digest, workload.architecture, workload.baseline),
+        cluster=digest(target.cluster, target.axes, pins),
+        engine=engine_version(),
+    )
+
+
+def _done(record: TrialRecord, origin: Origin, *, repeated: bool = False) -> Done:
+    priced = record.result.tokens_per_s_per_gpu is not None
+    return Done(key=record.key, origin=origin, trial_id=record.trial_id, priced=priced, repeated=repeated)
+
+
+class TuningSession:
+    """Open one with `TuningSession.open`. Several sessions, in one or many processes, may share an out-dir."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        target: TargetCluster,
+        evaluator: Evaluator,
+        out_dir: Path,
+        *,
+        limits: Mapping[str, float | None],
+        pins: Mapping[str, KnobValue],
+    ) -> None:
+        self.workload, self.target, self.evaluator, self.pins = workload, target, evaluator, dict(pins)
+        self.folder = RunDirectory(out_dir)
+        self.digests = session_digests(workload, target, pins)
+        self.budget = Budget(limits)
+        self.log = TrialLog(self.folder, self.digests)
+        self.journal = Journal(self.folder)
+        self.scratchpad = Scratchpad(self.folder)
+
+    @classmethod
+    def open(
+        cls,
+        workload: Workload,
+        target: TargetCluster,
+        evaluator: Evaluator,
+        out_dir: Path,
+        *,
+        reprice: bool = False,
+        limits: Mapping[str, float | None] | None = None,
+        pins: Mapping[str, KnobValue] | None = None,
+        seed: int = 0,
+    ) -> TuningSession:
+        """Create the out-dir or continue what lies there (`resumed` says how many trials that is).
+
+        `limits` override those of the cluster file (see trials/budget.py). `pins` are knobs that the search may not change. With
+        `reprice`, a log of another workload, cluster or engine is set aside and its trials are priced again; without it, it is refused.
+        """
+        table = {"seed_budget": SEED_BUDGET, "max_evaluations": MAX_EVALUATIONS, **plain(target.budget), **(limits or {})}
+        pinned = pins or {}
+        if reprice:
+            reprice_log(
+                RunDirectory(out_dir),
+                session_digests(workload, target, pinned),
+                lambda trial: (evaluator.key(trial), evaluator.evaluate(trial)),
+            )
+        session = cls(workload, target, evaluator, out_dir, limits=table, pins=pinned)
+        session.settle()
+        SessionFile(
+            digests=session.digests,
+            mode=evaluator.mode,
+            evaluator=evaluator.identity,
+            seed=seed,
+            pins=dict(pinned),
+            limits=table,
+            workload={"name": workload.name, "path": str(workload.path) if workload.path else None, "document": plain(workload.document)},
+            cluster=plain(target),
+        ).write(session.folder)
+        return session
+
+    def settle(self) -> None:
+        """Close what a kill left open: a reserved trial that stands in the log is done."""
+        open_keys: dict[str, Reserved] = {}
+        for event in self.journal.events():
+            if isinstance(event, Reserved):
+                open_keys[event.key] = event
+            elif isinstance(event, Done | Cancelled):
+                open_keys.pop(event.key, None)
+        for key, reservation in open_keys.items():
+            if (record := self.log.find(key)) is not None:
+                self.journal.append(_done(record, reservation.origin))
+
+    @property
+    def resumed(self) -> int:
+        """Trials in the log."""
+        return len(self.log.records())
+
+    def evaluate(self, trial: TrialConfig, *, origin: Origin = "user", label: str = "") -> EvaluationResult:
+        """Price a trial, with the pins, once: one that resolves to a configuration in the log is answered from there.
+
+        Reserved in the journal before, in the log and done in the journal after, so a kill at any point loses and repeats nothing.
+        Raises BudgetExhaustedError when `origin` may not start another, and what the evaluator raises.
+        """
+        trial = with_pins(trial, self.pins)
+        key = self.evaluator.key(trial)
+        if (known := self.log.find(key)) is not None:
+            if origin != "seed":
+                self.journal.append(_done(known, origin, repeated=True))
+            return known.result
+        reservation = Reserved(key=key, origin=origin, label=label, measured=self.evaluator.measures)
+        self.journal.append(reservation, partial(self.budget.require_trial, reservation=reservation))
+        try:
+            result = self.evaluator.evaluate(trial)
+        except PrimusMcpError as error:
+            self.journal.append(Cancelled(key=key, reason=str(error)))
+            raise
+        record, new = self.log.append(key=key, trial=set_knobs(trial), result=result, origin=origin, label=label)
+        self._write_overlay(record)
+        self.journal.append(_done(record, origin, repeated=not new))
+        return record.result
+
+    def _write_overlay(self, record: TrialRecord) -> None:
+        if record.result.legal:
+            text = overlay_yaml(self.workload, TrialConfig.model_validate(record.trial))
+            write_atomic(self.folder.path / summaries.overlay_name(record.trial_id), text)
+
+    def run_seeds(
+        self,
+        plan: Iterable[tuple[TrialConfig, str]],
+        *,
+        progress: Progress | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> SeedRun:
+        """Evaluate the plan in its order until the seed budget is used. Ctrl-C ends it; what was evaluated stays.
+
+        `progress(priced, seed budget, best)` is called after every seed.
+        """
+        skipped: list[tuple[str, str]] = []
+        reason: summaries.StoppedBecause = "seed plan finished"
+        try:
+            for trial, label in plan:
+                if should_stop():
+                    reason = "cancelled"
+                    break
+                try:
+                    self.evaluate(trial, origin="seed", label=label)
+                except BudgetExhaustedError:
+                    reason = "seed budget used"
+                    break
+                except RunDirectoryError:
+                    raise
+                except PrimusMcpError as error:
+                    skipped.append((label, str(error)))
+                if progress is not None:
+                    progress(self._seeds_priced(), int(self.budget.limits["seed_budget"] or 0), self.best().best)
+        except KeyboardInterrupt:
+            reason = "interrupted"
+        return SeedRun(stopped_because=reason, priced=self._seeds_priced(), skipped=tuple(skipped))
+
+    def _seeds_priced(self) -> int:
+        return sum(record.origin == "seed" and record.result.tokens_per_s_per_gpu is not None for record in self.log.records())
+
+    def history(self) -> Sequence[TrialRecord]:
+        """Every trial, by id."""
+        return self.log.records()
+
+    def spending(self) -> tuple[Spending, ...]:
+        """State of every budget."""
+        return self.budget.status(self.journal.events())
+
+    def best(self) -> Ranking:
+        """The best trial so far, see evaluation/rank.py."""
+        return rank([record.result for record in self.log.records()])
+
+    def summary(self, stopped_because: summaries.StoppedBecause = "running", warnings: Sequence[str] = ()) -> summaries.Summary:
+        """The fixed fields of summary.json, of the present state."""
+        return summaries.summarise(
+            self.log.records(),
+            workload=self.workload.name,
+            cluster=self.target.cluster,
+            mode=self.evaluator.mode,
+            evaluator=self.evaluator.identity,
+            fidelity=self.evaluator.fidelity,
+            pins=self.pins,
+            stopped_because=stopped_because,
+            warnings=[*self.target.warnings, *(finding.text for finding in self.workload.findings), *warnings],
+        )
+
+    def report(self) -> str:
+        """The best block with its exports, or why no trial can be recommended. Synthetic numbers export nothing."""
+        records = self.log.records()
+        ranking = rank([record.result for record in records])
+        record = summaries.record_of(records, ranking.best)
+        if record is None:
+            return reasons_text([entry.result for entry in records], bytes_to_gb(self.target.cluster.memory_cap_bytes))
+        baseline = summaries.baseline_of(records, self.pins)
+        text = best_block(record.result, trial=record.trial, baseline=baseline.result if baseline else None, note=ranking.note)
+        if record.result.fidelity == "synthetic":
+            return text
+        lines = exports(self.workload, TrialConfig.model_validate(record.trial))
+        return f"{text}\n\n{exports_block(lines, str(self.folder.path / summaries.overlay_name(record.trial_id)))}"
+
+    def finish(self, stopped_because: summaries.StoppedBecause, warnings: Sequence[str] = ()) -> summaries.Summary:
+        """Write every artefact that is not written trial by trial, and overlays that a kill prevented."""
+        records = self.log.records()
+        for record in records:
+            if record.result.legal and not (self.folder.path / summaries.overlay_name(record.trial_id)).exists():
+                self._write_overlay(record)
+        outcome = self.summary(stopped_because, warnings)
+        write_atomic(self.folder.path / SUMMARY_NAME, summaries.summary_json(outcome))
+        cluster = self.target.cluster
+        picture = trials_png(
+            [record.result for record in records],
+            title=f"{self.workload.name} on {cluster.name} ({cluster.num_nodes} x {cluster.gpus_per_node} {cluster.gpu.name})",
+            cap_gb=bytes_to_gb(cluster.memory_cap_bytes),
+            hbm_gb=bytes_to_gb(cluster.hbm_bytes),
+        )
+        write_atomic(self.folder.path / PLOT_NAME, picture)
+        return outcome
