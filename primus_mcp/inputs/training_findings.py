@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from primus_mcp.inputs.architecture import Architecture
-from primus_mcp.inputs.argument_values import Arguments, flag, optional_count, optional_text
+from primus_mcp.inputs.argument_values import Arguments, default_arguments, flag, optional_count, optional_text
 from primus_mcp.inputs.findings import Finding
 from primus_mcp.inputs.trainer_arguments import turbo_flag
 from primus_mcp.inputs.training import TrainingConfig
@@ -94,3 +95,17 @@ def corrections_to_run(arguments: Arguments) -> tuple[dict[str, Any], tuple[Find
         "priced and exported with mtp_num_layers: null"
     )
     return {"mtp_num_layers": None}, (Finding(code="mtp-without-layout", text=text),)
+
+
+def unknown_overrides(overrides: Mapping[str, Any], presets: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """Overrides that no preset knows and that look like a misspelt key of the engine."""
+    findings = []
+    for key in overrides:
+        if key in presets or key in default_arguments():
+            continue
+        close = get_close_matches(key, default_arguments(), n=1, cutoff=0.92)
+        if close:
+            findings.append(
+                Finding(code="unknown-override", text=f"overrides.{key} is no known key and is not used; did you mean {close[0]}?")
+            )
+    return tuple(findings)

@@ -21,7 +21,7 @@ from primus_mcp.inputs.presets import PresetReader, SourceFile, config_roots, de
 from primus_mcp.inputs.published import differences, published_models
 from primus_mcp.inputs.trainer_arguments import read_architecture, read_training
 from primus_mcp.inputs.training import TrainingConfig
-from primus_mcp.inputs.training_findings import corrections_to_run, training_findings
+from primus_mcp.inputs.training_findings import corrections_to_run, training_findings, unknown_overrides
 from primus_mcp.inputs.vocabulary import Vocab
 from primus_mcp.inputs.yaml_loader import load_yaml, parse_text, substitute
 
@@ -177,7 +177,9 @@ def read_workload(
     reader = PresetReader(roots=config_roots(path, primus_root), environment=environment)
     trainer = reader.flatten(module["config"], "modules", framework, f"{where}: modules.pre_trainer.config")
     model = reader.flatten(module["model"], "models", framework, f"{where}: modules.pre_trainer.model")
-    arguments = deep_merge(deep_merge(trainer, model), _overrides(module, where))
+    presets = deep_merge(trainer, model)
+    overrides = _overrides(module, where)
+    arguments = deep_merge(presets, overrides)
     if gbs is not None:
         arguments["global_batch_size"] = gbs
     return workload_from_arguments(
@@ -187,5 +189,5 @@ def read_workload(
         path=path,
         document=raw,
         read=(SourceFile(role="workload", path=where, origin="workload"), *reader.read),
-        findings=tuple(reader.findings),
+        findings=(*reader.findings, *unknown_overrides(overrides, presets)),
     )

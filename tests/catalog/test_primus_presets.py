@@ -1,0 +1,74 @@
+"""The bundled presets say what Primus's own say, and resolve to the same records."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from primus_mcp.inputs.argument_values import complete_arguments, default_arguments
+from primus_mcp.inputs.built_model import read_architecture
+from primus_mcp.inputs.presets import ConfigRoot, PresetReader, bundled_root
+from primus_mcp.inputs.published import published_models
+from primus_mcp.inputs.workload import read_workload
+from primus_mcp.projection.parameters import mtp_parameters, total_parameters
+
+MODELS = sorted(published_models())
+UNPRICED = {"qwen3_5_35B_A3B", "lfm2_8B_A1B"}
+
+
+def flatten(root: ConfigRoot, name: str) -> dict[str, object]:
+    return PresetReader(roots=(root,), environment={}).flatten(name, "models", "megatron", "model")
+
+
+def test_every_published_model_has_a_bundled_preset() -> None:
+    names = {path.stem for path in (bundled_root().path / "models" / "megatron").glob("*.yaml")}
+    assert names == {*MODELS, "language_model"}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_presets_flatten_to_primus_own_values_from_the_checkout_and_from_the_bundle(shared: Path, name: str) -> None:
+    facts = json.loads((shared / "facts" / "primus_resolved.json").read_text())[name]
+    checkout = flatten(ConfigRoot(path=shared / "primus" / "primus" / "configs", origin="checkout"), name)
+    assert checkout == facts
+    bundled = flatten(bundled_root(), name)
+    assert bundled == {key: facts[key] for key in bundled}
+    assert set(default_arguments()) & set(facts) == set(bundled)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_bundle_and_checkout_resolve_every_family_workload_alike(shared: Path, tmp_path: Path, name: str) -> None:
+    examples = sorted((shared / "primus" / "examples" / "megatron" / "configs" / "MI355X").glob(f"{name}-*pretrain.yaml"))
+    assert examples
+    for example in examples:
+        alone = tmp_path / example.name
+        alone.write_text(example.read_text())
+        inside, outside = read_workload(example, environment={}), read_workload(alone, environment={})
+        assert inside.architecture == outside.architecture
+        assert inside.baseline == outside.baseline
+        assert inside.digest == outside.digest
+        assert {file.origin for file in outside.files} == {"workload", "bundled"}
+        assert {file.origin for file in inside.files} <= {"workload", "checkout", "bundled"}
+
+
+def test_presets_build_the_parameter_counts_that_were_found_for_primus(shared: Path) -> None:
+    resolved = json.loads((shared / "facts" / "primus_resolved.json").read_text())
+    compared = 0
+    for facts in yaml.safe_load((shared / "facts" / "models.yaml").read_text())["models"].values():
+        primus = facts.get("primus") or {}
+        preset = Path(primus.get("yaml") or "").stem
+        if not primus.get("params_hf_vocab") or preset in UNPRICED:
+            continue
+        arguments = complete_arguments({**resolved[preset], "mock_data": True, "seq_length": 4096})
+        arch = replace(read_architecture(arguments, preset)[0], vocab_size=facts["vocab"]["hf_config"])
+        assert total_parameters(arch) == primus["params_hf_vocab"], preset
+        depth = mtp_parameters(arch, 1, 1, 1).total if arch.mtp_num_layers else 0
+        assert depth * arch.mtp_num_layers == (primus["mtp_params"] or 0), preset
+        if "params_mla_off" in primus:
+            plain, _ = read_architecture({**arguments, "multi_latent_attention": False}, preset)
+            assert total_parameters(replace(plain, vocab_size=facts["vocab"]["hf_config"])) == primus["params_mla_off"], preset
+        compared += 1
+    assert compared >= 35
