@@ -159,6 +159,8 @@ def case_of(row: Mapping[str, Any], flags: str) -> tuple[Architecture, TrainingC
         changes["recompute"] = Recompute()
     if changes.get("vpp", 1) > 1:
         changes |= {"schedule": "interleaved", "overlap_p2p": True}
+    if changes.get("grouped_gemm", config.grouped_gemm) != config.grouped_gemm:
+        changes["fused_expert_activation"] = config.fused_swiglu
     config = replace(config, **changes)
     return replace(arch, seq_length=row["seq"]), config
 

@@ -23,7 +23,8 @@ AFTER_SYNC = frozenset({"experts", "expert_activation", "expert_bias", "permute"
 
 def _launch_s(rates: Rates, settings: LayerSettings) -> float:
     """Seconds a Python-dispatched kernel costs the host; 1F1B A2A overlap cuts every layer into stream-ordered pieces."""
-    return rates.cluster.profile.launch_s * (TIME["overlap_moe_launch_factor"] if settings.overlap_moe_a2a else 1.0)
+    pieces = TIME["overlap_moe_launch_factor"] if settings.overlap_moe_a2a else 1.0
+    return rates.cluster.profile.launch_s * TIME["host_work_per_launch"] * pieces
 
 
 def _dense_host(rates: Rates, arch: Architecture, settings: LayerSettings) -> HostCost:
@@ -79,7 +80,7 @@ def decoder_layer(rates: Rates, arch: Architecture, settings: LayerSettings, *, 
 def _end_host(rates: Rates, settings: LayerSettings) -> HostCost:
     if settings.full_graph:
         return HostCost()
-    each_s = TIME["launches.ends"] * rates.cluster.profile.launch_s
+    each_s = TIME["launches.ends"] * _launch_s(rates, settings)
     return HostCost(forward_s=each_s, backward_s=each_s)
 
 

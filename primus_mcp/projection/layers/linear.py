@@ -50,7 +50,7 @@ def _directions(
     return (
         rates.grouped_s(m, n, k, precision, groups, kernel),
         rates.grouped_s(m, k, n, precision, groups, kernel),
-        rates.grouped_s(n, k, m, precision, groups, kernel, output_bytes=wgrad_bytes),
+        rates.grouped_s(n, k, m, precision, groups, kernel, output_bytes=wgrad_bytes) / TIME["expert_weight_gradient_efficiency"],
     )
 
 

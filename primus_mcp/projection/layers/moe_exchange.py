@@ -59,13 +59,9 @@ def permute_piece(rates: Rates, arch: Architecture, experts: MixtureOfExperts, s
         rows = received_copies(experts, settings) * settings.expert_load_imbalance
         per_token = TIME["permute.deepep_per_copy"] * (rows + copies) + 2 * TIME["deepep_staging"] * rows
     else:
-        kind = (
-            ("no_exchange" if permute_is_fused(settings) else "no_exchange_unfused")
-            if settings.ep == 1
-            else ("library_fused" if permute_is_fused(settings) else "library_unfused")
-        )
-        per_copy, once = TIME_PAIRS[f"permute.{kind}"]
-        per_token = per_copy * copies + once
+        kind, slowdown = ("fused", 1.0) if permute_is_fused(settings) else ("unfused", TIME["permute.eager_slowdown"])
+        per_copy, once = TIME_PAIRS[f"permute.{'no_exchange' if settings.ep == 1 else 'library'}_{kind}"]
+        per_token = (per_copy * copies + once) * slowdown
     direction_s = rates.pass_s(width * per_token)
     return Piece(name="permute", module="moe", forward_s=direction_s, backward_s=direction_s)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from primus_mcp.inputs.architecture import MixtureOfExperts
+from primus_mcp.inputs.constants import TIME
 from primus_mcp.inputs.hardware import Cluster, Precision
 from primus_mcp.projection.ops import attention, collectives, elementwise
 from primus_mcp.projection.ops.gemm import GemmModel, GroupedKernel, grouped_seconds
@@ -12,22 +13,26 @@ from primus_mcp.projection.ops.gemm import GemmModel, GroupedKernel, grouped_sec
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rates:
-    """Shape to seconds on one cluster. Compared by identity, so it can key a cache."""
+    """Shape to seconds inside a training step of one cluster. Compared by identity, so it can key a cache.
+
+    Kernels bound by compute run at `step_efficiency` of the rate they sustain alone.
+    """
 
     cluster: Cluster
     gemm: GemmModel
 
     def gemm_s(self, m: float, n: float, k: float, precision: Precision, *, output_bytes: float = 2.0) -> float:
         """One GEMM [m, k] x [k, n]."""
-        return self.gemm.seconds(m, n, k, precision, output_bytes=output_bytes)
+        return self.gemm.seconds(m, n, k, precision, output_bytes=output_bytes) / TIME["step_efficiency"]
 
     def grouped_s(
         self, m: float, n: float, k: float, precision: Precision, groups: int, kernel: GroupedKernel, *, output_bytes: float = 2.0
     ) -> float:
         """`groups` expert GEMMs."""
-        return grouped_seconds(
+        alone_s = grouped_seconds(
             self.gemm, self.cluster, m=m, n=n, k=k, groups=groups, precision=precision, kernel=kernel, output_bytes=output_bytes
         )
+        return alone_s / TIME["step_efficiency"]
 
     def pass_s(self, num_bytes: float) -> float:
         """A kernel bound by HBM that moves `num_bytes`."""
@@ -58,7 +63,7 @@ class Rates:
                 v_head_dim=value_dim,
                 cp=cp,
             )
-        return attention.flash_attention_s(
+        forward_s, backward_s = attention.flash_attention_s(
             self.cluster,
             mbs=mbs,
             seq_length=seq_length,
@@ -69,6 +74,7 @@ class Rates:
             cp=cp,
             latent=latent,
         )
+        return forward_s / TIME["step_efficiency"], backward_s / TIME["step_efficiency"]
 
     def all_gather_s(self, num_bytes: float, size: int, stride: int) -> float:
         """All-gather to `num_bytes` in all."""
