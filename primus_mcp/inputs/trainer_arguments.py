@@ -252,7 +252,6 @@ def _moe(arguments: Arguments, arch: Architecture) -> dict[str, Any]:
         "forced_balance": flag(arguments, "moe_router_force_load_balancing")
         and choice(arguments, "moe_router_force_load_balancing_type", _BALANCING),
         "deepep_num_cu": count(arguments, "turbo_deepep_num_cu"),
-        "a2a_ep_size": optional_count(arguments, "target_ep_size"),
     }
 
 
