@@ -6,11 +6,10 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 from typing import Any
 
 from primus_mcp.errors import InputError, UnsupportedFeatureError
@@ -46,10 +45,10 @@ class Workload:
     baseline: TrainingConfig
     arguments: Mapping[str, Any]
     document: Mapping[str, Any]
-    corrections: Mapping[str, Any]
     files: tuple[SourceFile, ...]
     findings: tuple[Finding, ...]
     digest: str
+    corrections: Mapping[str, Any] = field(default_factory=dict)
 
 
 @cache
@@ -148,7 +147,7 @@ def workload_from_arguments(
         arguments=complete,
         document=document or {},
         files=read,
-        corrections=MappingProxyType(corrections),
+        corrections=corrections,
         findings=(*findings, *corrected, *told, *training_findings(complete, architecture, baseline), *compared),
         digest=_digest(complete, architecture),
     )
