@@ -9,7 +9,7 @@ from primus_mcp.inputs.training import V_SCHEDULES
 from primus_mcp.space.rules.base import Case, RuleBook, megatron, primus
 
 book = RuleBook()
-_VPP_POLICY = 8
+VPP_LIMIT = 8
 
 
 @book.hard("P1", megatron("core/transformer/transformer_block.py:176"), "every stage gets a layer: PP x VPP <= layers")
@@ -90,10 +90,10 @@ def _deferred_embedding(case: Case) -> str | None:
     return None
 
 
-@book.policy("vpp-limit", f"VPP <= {_VPP_POLICY}")
+@book.policy("vpp-limit", f"VPP <= {VPP_LIMIT}")
 def _vpp_limit(case: Case) -> str | None:
-    if case.config.vpp > _VPP_POLICY and case.config.vpp != case.workload.baseline.vpp:
-        return f"VPP {case.config.vpp} exceeds {_VPP_POLICY}"
+    if case.config.vpp > VPP_LIMIT and case.config.vpp != case.workload.baseline.vpp:
+        return f"VPP {case.config.vpp} exceeds {VPP_LIMIT}"
     return None
 
 

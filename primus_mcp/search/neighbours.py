@@ -1,0 +1,91 @@
+"""One step away from a configuration: schedules, VPP and MBS, recompute, optimizer sharding, MoE and precision levers, each degree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from primus_mcp.inputs.hardware import Cluster
+from primus_mcp.inputs.training import TrainingConfig
+from primus_mcp.inputs.workload import Workload
+from primus_mcp.space.axes import cp_values, ep_values, mbs_values, pp_values, tp_values, vpp_values
+from primus_mcp.space.knobs import TrialConfig, set_knobs
+from primus_mcp.space.pipeline_keys import largest_stage
+from primus_mcp.space.trainer_keys import resolve
+
+Step = tuple[str, dict[str, Any]]
+
+
+def _beside(values: list[int], value: int) -> list[int]:
+    """The next smaller and the next larger of the values."""
+    return [max((v for v in values if v < value), default=value), min((v for v in values if v > value), default=value)]
+
+
+def _schedules(config: TrainingConfig) -> Iterator[Step]:
+    if config.pp == 1:
+        return
+    plain = {"recompute_granularity": "none", "recompute_num_layers": None}
+    yield "schedule: zero bubble", {"vpp": 1, "pp_schedule": "zerobubble", **plain}
+    yield "schedule: V", {"vpp": 2, "pp_schedule": "zbv-formatted", **plain}
+    yield "schedule: V, half memory", {"vpp": 2, "pp_schedule": "zbv-greedy-half", **plain}
+    yield "schedule: stock", {"pp_schedule": "auto"}
+
+
+def _recompute(workload: Workload, centre: TrialConfig, config: TrainingConfig) -> Iterator[Step]:
+    stage = largest_stage(centre, workload)
+    if config.recompute.granularity == "full":
+        layers = config.recompute.num_layers or stage
+        for fewer in sorted({layers // 2, layers * 3 // 4, layers - 1} - {0, layers}):
+            yield f"recompute {fewer} layers", {"recompute_granularity": "full", "recompute_num_layers": fewer}
+        yield "recompute none", {"recompute_granularity": "none", "recompute_num_layers": None}
+    elif stage > 1:
+        yield (
+            f"recompute {stage // 2} layers, larger micro-batch",
+            {
+                "recompute_granularity": "full",
+                "recompute_num_layers": stage // 2,
+                "mbs": config.mbs * 2,
+            },
+        )
+
+
+def _degrees(workload: Workload, cluster: Cluster, config: TrainingConfig) -> Iterator[Step]:
+    arch = workload.architecture
+    for pp in _beside(pp_values(arch, cluster), config.pp):
+        yield f"PP {pp}", {"pp": pp, "vpp": 1}
+    for ep in _beside(ep_values(arch, cluster), config.ep) if arch.is_moe else []:
+        yield f"EP {ep}", {"ep": ep}
+    for tp in _beside(tp_values(arch, cluster), config.tp):
+        yield f"TP {tp}", {"tp": tp, **({"expert_tensor_parallel_size": 1} if arch.is_moe else {})}
+    for cp in _beside(cp_values(arch, cluster), config.cp):
+        yield f"CP {cp}", {"cp": cp}
+
+
+def _levers(workload: Workload, cluster: Cluster, config: TrainingConfig) -> Iterator[Step]:
+    if config.use_torch_fsdp2 or not config.use_distributed_optimizer:
+        yield "distributed optimizer", {"use_distributed_optimizer": True, "use_torch_fsdp2": False}
+    if config.pp == config.ep == config.vpp == 1 and not config.use_torch_fsdp2:
+        yield "FSDP2", {"use_torch_fsdp2": True, "use_distributed_optimizer": False}
+    if workload.architecture.is_moe and config.ep > 1:
+        for stage in (3, 2, 1):
+            yield f"sync-free stage {stage}", {"use_turbo_deepep": True, "sync_free_stage": stage, "expert_tensor_parallel_size": 1}
+    if config.fp8 is not None and cluster.gpu.supports_mxfp8:
+        yield "MXFP8", {"fp8": "mxfp8"}
+
+
+def neighbours(workload: Workload, cluster: Cluster, centre: TrialConfig) -> Iterator[Step]:
+    """(label, knobs) one step from `centre`, by expected gain. Steps may be illegal; equal ones are the caller's to drop."""
+    config = resolve(workload, centre)
+    held = set_knobs(centre)
+    steps: list[Step] = [*_schedules(config)]
+    for vpp in _beside(vpp_values(workload.architecture, config.pp), config.vpp):
+        steps.append((f"VPP {vpp}", {"vpp": vpp}))
+    for mbs in _beside(sorted({*mbs_values(), workload.baseline.mbs}), config.mbs):
+        steps.append((f"MBS {mbs}", {"mbs": mbs}))
+        if config.pp > 1:
+            steps += [(f"VPP {vpp} MBS {mbs}", {"vpp": vpp, "mbs": mbs}) for vpp in (1, 2, 4) if vpp != config.vpp]
+    steps += _recompute(workload, centre, config)
+    steps += _levers(workload, cluster, config)
+    steps += _degrees(workload, cluster, config)
+    for label, step in steps:
+        yield f"neighbour: {label}", {**held, **step}

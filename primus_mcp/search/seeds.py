@@ -1,0 +1,177 @@
+"""The seed plan: what is worth trying first, without an LLM.
+
+Impact-ordered and lazy: the caller judges legality and memory, and `score` feeds its answers back, so that levers that help are combined
+and the best so far is refined. Seeds are told apart by what they resolve to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from primus_mcp.errors import InputError
+from primus_mcp.inputs.hardware import Cluster
+from primus_mcp.inputs.training import TrainingConfig
+from primus_mcp.inputs.workload import Workload
+from primus_mcp.search.neighbours import neighbours
+from primus_mcp.search.topologies import Topology, ordered_topologies, variants
+from primus_mcp.space.axes import vpp_values, with_pins
+from primus_mcp.space.knobs import KNOBS, KnobValue, TrialConfig
+from primus_mcp.space.trainer_keys import resolve
+
+Score = Callable[[TrialConfig], float | None]
+"""tokens/s/GPU of a trial that was evaluated and fits, None for one that is illegal, does not fit or was not evaluated."""
+NEAR_TOPOLOGIES = 6
+"""Topologies that are tried before the best is refined; the rest of the grid comes last."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seed:
+    """One proposal of the plan and why it is made."""
+
+    trial: TrialConfig
+    label: str
+
+
+def _no_score(_: TrialConfig) -> float | None:
+    return None
+
+
+class _Plan:
+    """Shapes trials by toggles and pins, drops repeats, and remembers the best that scored."""
+
+    def __init__(self, workload: Workload, cluster: Cluster, score: Score, axes: Mapping[str, bool], pins: Mapping[str, KnobValue]) -> None:
+        self.workload, self.cluster = workload, cluster
+        self._score, self._axes, self._pins = score, axes, pins
+        self._scores: dict[TrainingConfig | TrialConfig, float | None] = {}
+        self.best: TrialConfig | None = None
+        self.best_score = 0.0
+
+    def shape(self, knobs: Mapping[str, Any]) -> TrialConfig:
+        """The knobs that may move, as a trial with its pins."""
+        free = {
+            name: value
+            for name, value in knobs.items()
+            if name not in self._pins and ((axis := KNOBS[name].axis) is None or self._axes.get(axis, True))
+        }
+        return with_pins(TrialConfig(**free), self._pins)
+
+    def _key(self, trial: TrialConfig) -> TrainingConfig | TrialConfig:
+        """What the trial resolves to, by which repeats are told; the trial itself where it does not resolve."""
+        try:
+            return resolve(self.workload, trial)
+        except InputError:
+            return trial
+
+    def offer(self, label: str, knobs: Mapping[str, Any]) -> Iterator[Seed]:
+        """The seed, if nothing that resolves to the same has been proposed; afterwards its score is taken in."""
+        trial = self.shape(knobs)
+        key = self._key(trial)
+        if key in self._scores:
+            return
+        self._scores[key] = None
+        yield Seed(trial=trial, label=label)
+        scored = self._scores[key] = self._score(trial)
+        if scored is not None and scored > self.best_score:
+            self.best, self.best_score = trial, scored
+
+    def score(self, knobs: Mapping[str, Any]) -> float | None:
+        """What the caller made of these knobs, or of others that resolve to the same."""
+        return self._scores.get(self._key(self.shape(knobs)))
+
+
+def _exchange_levers(workload: Workload) -> list[dict[str, Any]]:
+    """DeepEP and sync-free settings, strongest first; stage >= 2 needs ETP 1."""
+    arch, own = workload.architecture, workload.baseline
+    if not arch.is_moe:
+        return []
+    alone: dict[str, Any] = {"expert_tensor_parallel_size": 1} if own.etp > 1 else {}
+    levers = [{"use_turbo_deepep": True, "sync_free_stage": stage, **alone} for stage in (2, 1)]
+    return [*levers, {"use_turbo_deepep": True}]
+
+
+def _virtual_stages(workload: Workload) -> list[int]:
+    """VPP values worth trying at the workload's depth: those that split layers evenly first."""
+    own, layers = workload.baseline, workload.architecture.num_layers
+    if own.pp == 1:
+        return []
+    choices = [vpp for vpp in vpp_values(workload.architecture, own.pp) if vpp != own.vpp]
+    return sorted(choices, key=lambda vpp: (layers % (own.pp * vpp) != 0, abs(vpp - 2), vpp))[:2]
+
+
+def _single_levers(plan: _Plan) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """Levers by impact: a label, and alternatives of which the first that helps is kept."""
+    own = plan.workload.baseline
+    lighter = {"full": ("none", "selective"), "selective": ("none",), "none": ()}[own.recompute.granularity]
+    yield "recompute", [{"recompute_granularity": granularity} for granularity in lighter]
+    yield "VPP", [{"vpp": vpp} for vpp in _virtual_stages(plan.workload)]
+    yield "expert exchange", _exchange_levers(plan.workload)
+    yield "FP8", [{"fp8": "hybrid"}] if own.fp8 is None and not own.fp4 else []
+    yield "fused loss", [{"cross_entropy_loss_fusion": True}]
+    yield "data-parallel overlap", [{"overlap_grad_reduce": True, "overlap_param_gather": True}]
+
+
+def _levers(plan: _Plan, helpful: dict[str, Any]) -> Iterator[Seed]:
+    """Each lever alone; those that help (all, while the baseline does not fit) are collected in `helpful`."""
+    base = plan.score({})
+    for label, alternatives in _single_levers(plan):
+        for knobs in alternatives:
+            yield from plan.offer(f"{label}: {_told(knobs)}", knobs)
+            scored = plan.score(knobs)
+            if base is None or (scored is not None and scored > base):
+                helpful.update(knobs)
+                break
+
+
+def _told(knobs: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in knobs.items())
+
+
+def _topology(plan: _Plan, topology: Topology, levers: Mapping[str, Any]) -> Iterator[Seed]:
+    """The most aggressive variants of one topology, until one fits."""
+    for knobs in variants(plan.workload, plan.cluster, topology, levers):
+        yield from plan.offer(f"topology {topology}", knobs)
+        if plan.score(knobs) is not None:
+            return
+
+
+def _refine(plan: _Plan) -> Iterator[Seed]:
+    """Neighbours of the best so far: schedules, VPP x MBS, recompute, optimizer sharding, one step along each degree; again if it moves."""
+    tried: set[TrialConfig] = set()
+    while plan.best is not None and plan.best not in tried:
+        centre = plan.best
+        tried.add(centre)
+        for label, knobs in neighbours(plan.workload, plan.cluster, centre):
+            yield from plan.offer(label, knobs)
+            if plan.best != centre:
+                break
+
+
+def seed_plan(
+    workload: Workload,
+    cluster: Cluster,
+    *,
+    score: Score = _no_score,
+    axes: Mapping[str, bool] | None = None,
+    pins: Mapping[str, KnobValue] | None = None,
+) -> Iterator[Seed]:
+    """Seeds in order: baseline; each lever alone; the helpful ones combined; near topologies with them; neighbours of the best; the grid.
+
+    `workload` is the one whose baseline runs on the cluster (`adapt_baseline`). Seeds may be illegal or not fit: that costs the caller no
+    budget, and they say which limit binds. Ends when the grid is exhausted.
+    """
+    plan = _Plan(workload, cluster, score, axes or {}, pins or {})
+    yield from plan.offer("baseline", {})
+    helpful: dict[str, Any] = {}
+    yield from _levers(plan, helpful)
+    yield from plan.offer(f"combined: {_told(helpful)}", helpful)
+    fixed = {name: value for name, value in helpful.items() if name not in ("vpp", "recompute_granularity")}
+    grid = ordered_topologies(workload, cluster)
+    for topology in islice(grid, NEAR_TOPOLOGIES):
+        yield from _topology(plan, topology, fixed)
+    yield from _refine(plan)
+    for topology in grid:
+        yield from _topology(plan, topology, fixed)
+        yield from _refine(plan)
