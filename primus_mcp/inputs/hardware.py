@@ -81,8 +81,9 @@ class GpuProfile:
     profiles: Mapping[str, SoftwareProfile]
     default_profile: str
     sources: Mapping[str, str]
-    shared_memory_bytes: int = 65_536
-    l2_bytes: int = 4_194_304
+    shared_memory_bytes: int = 0
+    """LDS of a compute unit; with `l2_bytes` (of one die) only the Origami backend reads it. 0: unknown."""
+    l2_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,6 +120,10 @@ class _Reader:
         self.sources[label] = f"{rule}: {source}"
         return value
 
+    def figure_or_zero(self, *path: str) -> float:
+        """A figure that only one backend needs, 0 where the file has none."""
+        return self.figure(*path) if self.raw(path) is not None else 0.0
+
 
 def _rates(reader: _Reader, *path: str) -> dict[Precision, float]:
     """TFLOP/s per precision at a path, as FLOP/s; a precision that the file leaves out is absent."""
@@ -204,8 +208,8 @@ def _load(name: str) -> GpuProfile:
         network=_network(reader),
         profiles=profiles,
         default_profile=max(profiles, key=lambda key: profiles[key].date),
-        shared_memory_bytes=round(reader.figure("device", "shared_memory_kib") * KIB),
-        l2_bytes=round(reader.figure("device", "l2_kib") * KIB),
+        shared_memory_bytes=round(reader.figure_or_zero("device", "shared_memory_kib") * KIB),
+        l2_bytes=round(reader.figure_or_zero("device", "l2_kib") * KIB),
         sources=dict(reader.sources),
     )
 

@@ -61,7 +61,8 @@ class RooflineGemm:
     tc = 2 m n k batch (1 + K0/k) / (S' u),  u = (w / ceil w)^x,  w = batch ceil(m/tile_m) ceil(n/tile_n) / CUs
     tb = batch ((m k + k n) e + m n o) / (eff W)
     S' makes t(8192^3) equal the sustained rate S of the catalogue. tile, K0, x, p are figures of the software profile.
-    Source: fits to micro-benchmarks (docs/performance.md, GEMM). Known error: 2% on long A100 GEMMs, about 10% on MI355X and B200.
+    Source: fits to micro-benchmarks (docs/performance.md, GEMM). Known error: mean 7% on 1,140
+    tuned MI355X shapes (bf16, fp8), 2% on long A100 and 5% on long B200 GEMMs; 25% slow below 0.4 ms on B200 (burst clock).
     """
 
     name = "roofline"
@@ -125,20 +126,22 @@ def grouped_seconds(
 ) -> float:
     """Seconds of `groups` expert GEMMs, each [m, k] x [k, n] (m = rows of one expert; for wgrad m, n are the weight's sides).
 
-    persistent: one kernel over all tiles; t = model(batch = groups) / q. loop: `groups` library GEMMs issued on several streams that
-    the hardware runs `grouped_loop_concurrency` at a time, each paying `grouped_loop_launch_s` of device-side gap.
-    sequential: the same loop, one at a time. q and the gap are figures of the profile.
-    Known error: forward 1-11% slow on five fused-MoE points of MI355X; backward of 24 published shapes is 20-25% slower than modelled.
+    persistent: one kernel over all tiles, t = model(batch = groups) / q. loop: `groups` library GEMMs on several streams, of which the
+    hardware runs c at a time: t = max(model(batch = groups) / q, groups / c x model(1)) + groups t0. sequential: groups (model(1) + t0).
+    q, c and t0 (device-side gap of a kernel) are figures of the profile.
+    Known error: persistent 2-15% slow on five fused-MoE points of MI355X; loop 8-11% forward and dgrad on 108 B200 points, 5% on A100;
+    wgrad that accumulates in fp32 at few tokens an expert 20% slow. AMD loops are not measured.
     """
     if groups <= 0 or min(m, n, k) <= 0:
         return 0.0
-    profile = cluster.profile
     if groups == 1:
         return model.seconds(m, n, k, precision, output_bytes=output_bytes)
+    figures = cluster.profile.figures
+    gaps_s = groups * figures["grouped_loop_launch_s"]
+    if kernel == "sequential":
+        return groups * model.seconds(m, n, k, precision, output_bytes=output_bytes) + gaps_s
+    together_s = model.seconds(m, n, k, precision, batch=groups, output_bytes=output_bytes) / cluster.profile.grouped_gemm_efficiency
     if kernel == "persistent":
-        return model.seconds(m, n, k, precision, batch=groups, output_bytes=output_bytes) / profile.grouped_gemm_efficiency
-    together = 1 if kernel == "sequential" else min(groups, round(profile.figures["grouped_loop_concurrency"]))
-    full, rest = divmod(groups, together)
-    body_s = full * model.seconds(m, n, k, precision, batch=together, output_bytes=output_bytes)
-    tail_s = model.seconds(m, n, k, precision, batch=rest, output_bytes=output_bytes) if rest else 0.0
-    return body_s + tail_s + groups * profile.figures["grouped_loop_launch_s"]
+        return together_s
+    alone_s = model.seconds(m, n, k, precision, output_bytes=output_bytes)
+    return max(together_s, groups / figures["grouped_loop_concurrency"] * alone_s) + gaps_s
