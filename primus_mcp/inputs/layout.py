@@ -53,7 +53,7 @@ def parse_layout(text: str) -> tuple[Chunk, ...]:
     if not expanded.startswith("E") or not expanded.endswith("L"):
         raise InputError(f"{text!r} does not begin with E and end with L", where=where, remedy="move E first and L last")
     if "m" in expanded and expanded.rindex("t") > expanded.index("m"):
-        raise InputError(f"an MTP layer (m) stands before a decoder layer (t) in {text!r}", where=where, remedy="move every m after the last t")
+        raise InputError(f"an MTP layer (m) stands before a decoder layer (t) in {text!r}", where=where, remedy="move every m behind")
     chunks: list[Chunk] = []
     first = 0
     for stage in expanded.split("|"):

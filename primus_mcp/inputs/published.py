@@ -153,3 +153,14 @@ def differences(architecture: Architecture, published: PublishedModel) -> list[F
         Finding(code="differs-from-published", text=f"{field}: {ours} would run, {published.hf_id} has {theirs}")
         for field, ours, theirs in _compare(architecture, published.architecture, "", frozenset(skip))
     ]
+
+
+def published_twin(architecture: Architecture, tokenizer_model: str | None) -> PublishedModel | None:
+    """The published model that a workload means: by the name of its preset, else by its tokenizer where depth and width agree too."""
+    if (named := published_models().get(architecture.name)) is not None:
+        return named
+    for model in published_models().values():
+        same = (model.architecture.num_layers, model.architecture.hidden_size) == (architecture.num_layers, architecture.hidden_size)
+        if same and model.hf_id == tokenizer_model:
+            return model
+    return None

@@ -44,7 +44,7 @@ _PIPELINE: dict[str, Schedule] = {
 _ZERO_BUBBLE_V: dict[str, Schedule] = {"zb": "zbv-formatted", "half": "v-half", "min": "v-min"}
 _DISPATCHERS: dict[str, Dispatcher] = {"allgather": "allgather", "alltoall": "alltoall"}
 _BALANCING = {"even": True, "uniform": False}
-_EAGER_BACKENDS = frozenset({"unfused", "local"})
+_FLASH_BACKENDS = {"auto": True, "flash": True, "fused": True, "unfused": False, "local": False}
 
 
 def turbo_flag(arguments: Arguments, key: str) -> bool:
@@ -263,7 +263,7 @@ def _kernels(arguments: Arguments, arch: Architecture, tp: int) -> dict[str, Any
         "fp8_param_gather": flag(arguments, "fp8_param_gather"),
         "fp8_weight_transpose_cache": not flag(arguments, "no_fp8_weight_transpose_cache"),
         "fp4": arguments["fp4"] is not None and arguments["fp4"] is not False,
-        "flash_attention": arguments["attention_backend"] not in _EAGER_BACKENDS or turbo_flag(arguments, "use_turbo_attention"),
+        "flash_attention": turbo_flag(arguments, "use_turbo_attention") or choice(arguments, "attention_backend", _FLASH_BACKENDS),
         "cross_entropy_loss_fusion": flag(arguments, "cross_entropy_loss_fusion"),
         "cross_entropy_impl": choice(arguments, "cross_entropy_fusion_impl", _ENTROPY),
         "fused_swiglu": flag(arguments, "bias_swiglu_fusion" if arch.gated_mlp else "bias_gelu_fusion"),

@@ -23,9 +23,12 @@ SPLIT_WGRAD_SCHEDULES: frozenset[str] = frozenset({"zero-bubble", "zero-bubble-h
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recompute:
-    """Activation recomputation. `full` has a method (`block`: first `num_layers` of every pipeline stage, or of every virtual
+    """Activation recomputation.
+
+    `full` has a method (`block`: first `num_layers` of every pipeline stage, or of every virtual
     chunk; `uniform`: every layer, checkpointed in groups of `num_layers`) or explicit global 0-based `layer_ids`.
-    `selective` names `modules` (Megatron's recompute_modules). `full` with nothing to recompute is normalised to `none`."""
+    `selective` names `modules` (Megatron's recompute_modules). `full` with nothing to recompute is normalised to `none`.
+    """
 
     granularity: RecomputeGranularity = "none"
     method: RecomputeMethod | None = None

@@ -17,7 +17,7 @@ from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.argument_values import Arguments, complete_arguments, default_arguments
 from primus_mcp.inputs.findings import Finding
 from primus_mcp.inputs.presets import PresetReader, SourceFile, config_roots, deep_merge
-from primus_mcp.inputs.published import differences, published_models
+from primus_mcp.inputs.published import differences, published_twin
 from primus_mcp.inputs.trainer_arguments import read_architecture, read_training
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.training_findings import corrections_to_run, training_findings, unknown_overrides
@@ -137,7 +137,7 @@ def workload_from_arguments(
     complete |= corrections
     architecture, told = read_architecture(complete, name, vocab)
     baseline = read_training(complete, architecture)
-    published = published_models().get(name)
+    published = published_twin(architecture, complete["tokenizer_model"])
     compared = differences(architecture, published) if published else []
     return Workload(
         name=path.stem if path else name,

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from primus_mcp.errors import InputError, UnsupportedFeatureError
+from primus_mcp.inputs.argument_values import default_arguments
 from primus_mcp.inputs.trainer_arguments import read_training
 from primus_mcp.inputs.workload import Workload, read_workload, workload_from_arguments
 
@@ -95,6 +96,12 @@ def test_a_model_that_is_not_what_its_name_says_is_told_field_by_field(tmp_path:
         assert field in gpt_oss
     assert "differs-from-published" not in codes(resolve(tmp_path, "llama3.1_8B"))
     assert "tied_embeddings" in text(resolve(tmp_path, "llama3.1_8B", untie_embeddings_and_output_weights=False), "differs-from-published")
+
+
+def test_a_renamed_preset_is_still_compared_with_the_model_of_its_tokenizer(tmp_path: Path) -> None:
+    arguments = resolve(tmp_path, "qwen3_32B").arguments
+    assert "differs-from-published" in codes(workload_from_arguments(arguments, "my_own_name"))
+    assert "differs-from-published" not in codes(workload_from_arguments({**arguments, "num_layers": 4}, "my_own_name"))
 
 
 @pytest.mark.parametrize(
@@ -234,3 +241,14 @@ def test_the_deepseek_v3_baseline_is_what_its_file_says(shared: Path) -> None:
     assert (baseline.main_grad_bytes, baseline.main_param_bytes, baseline.exp_avg_bytes) == (2, 2, 2)
     assert len(baseline.recompute.layer_ids or ()) == 21
     assert workload.architecture.mtp_num_layers == 0
+
+
+def test_any_value_of_any_argument_is_read_or_refused_in_one_line(tmp_path: Path) -> None:
+    base = resolve(tmp_path, "deepseek_v3", pipeline_model_parallel_size=4).arguments
+    values: list[Any] = [None, True, False, -1, 0, 1, 2, 3.5, 10**15, "", "x", "2", [], [1], ["a", None], {}, {"a": 1}, "Et|tL", "([1]*61)"]
+    for key in default_arguments():
+        for value in values:
+            try:
+                workload_from_arguments({**base, key: value}, "deepseek_v3")
+            except InputError as error:
+                assert "\n" not in str(error)
