@@ -1,4 +1,4 @@
-"""What a legal trial's numbers cannot show: batches that train differently, switches that do less than they say."""
+"""What a legal trial's numbers cannot show: switches that do less than they say."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from primus_mcp.space.trainer_keys import trainer_keys
 
 
 def trial_findings(workload: Workload, trial: TrialConfig, config: TrainingConfig) -> tuple[Finding, ...]:
-    """Findings of a trial that its workload does not have already. A changed batch is not comparable for convergence."""
+    """Findings of a trial that its workload does not have already, such as FP8 that does not reach the experts."""
     arguments = {**workload.arguments, **trainer_keys(trial, workload)}
     known = set(workload.findings)
-    found = [finding for finding in training_findings(arguments, workload.architecture, config) if finding not in known]
-    if config.gbs != workload.baseline.gbs:
-        text = f"GBS {config.gbs} instead of {workload.baseline.gbs}: convergence is not comparable, tokens/s is"
-        found.append(Finding(code="gbs-changed", text=text))
-    return tuple(found)
+    return tuple(finding for finding in training_findings(arguments, workload.architecture, config) if finding not in known)

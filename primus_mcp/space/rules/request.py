@@ -20,24 +20,6 @@ def _has_algorithm(case: Case) -> str | None:
     return None
 
 
-@book.hard("S2", primus("backends/megatron/core/pipeline_parallel/primuspipe/pipeline_launcher.py:62"), "zerobubble schedules need VPP 1")
-def _single_stage_schedules(case: Case) -> str | None:
-    pp, vpp = depths(case.trial, case.workload.baseline)
-    schedule = requested_schedule(case.trial, vpp)
-    if pp > 1 and schedule in ("zero-bubble", "zero-bubble-heuristic") and vpp != 1:
-        return f"schedule {schedule} needs VPP 1, VPP is {vpp}"
-    return None
-
-
-@book.hard("S3", primus("backends/megatron/core/pipeline_parallel/primuspipe/pipeline_launcher.py:64"), "V schedules need VPP 2")
-def _v_schedules(case: Case) -> str | None:
-    pp, vpp = depths(case.trial, case.workload.baseline)
-    schedule = requested_schedule(case.trial, vpp)
-    if pp > 1 and schedule in ("zbv-formatted", "v-half", "v-min") and vpp != 2:
-        return f"schedule {schedule} needs VPP 2, VPP is {vpp}"
-    return None
-
-
 @book.policy("split-needs-pipeline", "split-backward schedules need PP > 1")
 def _needs_pipeline(case: Case) -> str | None:
     pp, vpp = depths(case.trial, case.workload.baseline)

@@ -30,7 +30,7 @@ def _groups_fill(case: Case) -> str | None:
     if c.vpp == 1 or c.schedule != "interleaved" or case.patched or case.zero_bubble_runtime or not m:
         return None
     group = c.microbatch_group_size or c.pp
-    if 0 < m % group < c.pp:
+    if group <= m and 0 < m % group < c.pp:
         return f"interleaving needs micro-batches {m} that divide into groups of {group}, or leave at least PP {c.pp}; {m % group} are left"
     return None
 
@@ -43,19 +43,19 @@ def _interleave_groups(case: Case) -> str | None:
     return None
 
 
-@book.hard("S2i", primus(_LAUNCHER + ":62"), "inherited single-stage schedules need VPP 1")
-def _inherited_single(case: Case) -> str | None:
+@book.hard("S2", primus(_LAUNCHER + ":62"), "single-stage schedules need VPP 1")
+def _single_stage(case: Case) -> str | None:
     c = case.config
     if c.pp > 1 and c.schedule in ("zero-bubble", "zero-bubble-heuristic") and c.vpp != 1:
-        return f"schedule {c.schedule} needs VPP 1, VPP is {c.vpp}; set pp_schedule auto"
+        return f"schedule {c.schedule} needs VPP 1, VPP is {c.vpp} (pp_schedule auto runs at any VPP)"
     return None
 
 
-@book.hard("S3i", primus(_LAUNCHER + ":64"), "inherited V schedules need VPP 2")
-def _inherited_v(case: Case) -> str | None:
+@book.hard("S3", primus(_LAUNCHER + ":64"), "V schedules need VPP 2")
+def _v_order(case: Case) -> str | None:
     c = case.config
     if c.pp > 1 and c.schedule in V_SCHEDULES and c.vpp != 2:
-        return f"schedule {c.schedule} needs VPP 2, VPP is {c.vpp}; set pp_schedule auto"
+        return f"schedule {c.schedule} needs VPP 2, VPP is {c.vpp} (pp_schedule auto runs at any VPP)"
     return None
 
 
