@@ -8,15 +8,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from primus_mcp.errors import PrimusMcpError, RunDirectoryError
+from primus_mcp.errors import InputError, PrimusMcpError, RunDirectoryError
+from primus_mcp.evaluation.cheapest import cheapest_fitting_change
 from primus_mcp.evaluation.digest import digest, plain
-from primus_mcp.evaluation.protocol import Evaluator
+from primus_mcp.evaluation.evaluators import Evaluator
 from primus_mcp.evaluation.rank import Ranking, rank
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports import summary as summaries
 from primus_mcp.reports.best import best_block, exports_block
+from primus_mcp.reports.measured import MeasuredComparison, compare_with_measured
 from primus_mcp.reports.plots import trials_png
-from primus_mcp.reports.tables import reasons_text
+from primus_mcp.reports.tables import closest_to_fit, reasons_text
 from primus_mcp.space.axes import with_pins
 from primus_mcp.space.knobs import KnobValue, TrialConfig, set_knobs
 from primus_mcp.space.overlay import exports, overlay_yaml
@@ -40,11 +42,12 @@ SUMMARY_NAME, PLOT_NAME = "summary.json", "trials.png"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeedRun:
-    """How a seed plan ended. `skipped`: seeds that could not be priced, with the reason."""
+    """How a seed plan ended, with the budget's own words in `note`. `skipped`: seeds that could not be priced, with the reason."""
 
     stopped_because: summaries.StoppedBecause
     priced: int
     skipped: tuple[tuple[str, str], ...]
+    note: str | None = None
 
 
 def session_digests(workload: Workload, target: TargetCluster, pins: Mapping[str, KnobValue]) -> Digests:
@@ -54,11 +57,6 @@ def session_digests(workload: Workload, target: TargetCluster, pins: Mapping[str
         cluster=digest(target.cluster, target.axes, pins),
         engine=engine_version(),
     )
-
-
-def _done(record: TrialRecord, origin: Origin, *, repeated: bool = False) -> Done:
-    priced = record.result.tokens_per_s_per_gpu is not None
-    return Done(key=record.key, origin=origin, trial_id=record.trial_id, priced=priced, repeated=repeated)
 
 
 class TuningSession:
@@ -132,7 +130,7 @@ class TuningSession:
                 open_keys.pop(event.key, None)
         for key, reservation in open_keys.items():
             if (record := self.log.find(key)) is not None:
-                self.journal.append(_done(record, reservation.origin))
+                self.journal.append(Done.of(record, reservation.origin))
 
     @property
     def resumed(self) -> int:
@@ -149,7 +147,7 @@ class TuningSession:
         key = self.evaluator.key(trial)
         if (known := self.log.find(key)) is not None:
             if origin != "seed":
-                self.journal.append(_done(known, origin, repeated=True))
+                self.journal.append(Done.of(known, origin, repeated=True))
             return known.result
         reservation = Reserved(key=key, origin=origin, label=label, measured=self.evaluator.measures)
         self.journal.append(reservation, partial(self.budget.require_trial, reservation=reservation))
@@ -160,7 +158,7 @@ class TuningSession:
             raise
         record, new = self.log.append(key=key, trial=set_knobs(trial), result=result, origin=origin, label=label)
         self._write_overlay(record)
-        self.journal.append(_done(record, origin, repeated=not new))
+        self.journal.append(Done.of(record, origin, repeated=not new))
         return record.result
 
     def _write_overlay(self, record: TrialRecord) -> None:
@@ -181,6 +179,7 @@ class TuningSession:
         """
         skipped: list[tuple[str, str]] = []
         reason: summaries.StoppedBecause = "seed plan finished"
+        note: str | None = None
         try:
             for trial, label in plan:
                 if should_stop():
@@ -188,8 +187,8 @@ class TuningSession:
                     break
                 try:
                     self.evaluate(trial, origin="seed", label=label)
-                except BudgetExhaustedError:
-                    reason = "seed budget used"
+                except BudgetExhaustedError as error:
+                    reason, note = "seed budget used", str(error)
                     break
                 except RunDirectoryError:
                     raise
@@ -199,7 +198,7 @@ class TuningSession:
                     progress(self._seeds_priced(), int(self.budget.limits["seed_budget"] or 0), self.best().best)
         except KeyboardInterrupt:
             reason = "interrupted"
-        return SeedRun(stopped_because=reason, priced=self._seeds_priced(), skipped=tuple(skipped))
+        return SeedRun(stopped_because=reason, priced=self._seeds_priced(), skipped=tuple(skipped), note=note)
 
     def _seeds_priced(self) -> int:
         return sum(record.origin == "seed" and record.result.tokens_per_s_per_gpu is not None for record in self.log.records())
@@ -236,13 +235,29 @@ class TuningSession:
         ranking = rank([record.result for record in records])
         record = summaries.record_of(records, ranking.best)
         if record is None:
-            return reasons_text([entry.result for entry in records], bytes_to_gb(self.target.cluster.memory_cap_bytes))
+            return self._reasons([entry.result for entry in records])
         baseline = summaries.baseline_of(records, self.pins)
         text = best_block(record.result, trial=record.trial, baseline=baseline.result if baseline else None, note=ranking.note)
         if record.result.fidelity == "synthetic":
             return text
         lines = exports(self.workload, TrialConfig.model_validate(record.trial))
         return f"{text}\n\n{exports_block(lines, str(self.folder.path / summaries.overlay_name(record.trial_id)))}"
+
+    def _reasons(self, results: Sequence[EvaluationResult]) -> str:
+        closest = summaries.record_of(self.log.records(), closest_to_fit(results))
+        fitting = cheapest_fitting_change(self.evaluator, TrialConfig.model_validate(closest.trial)) if closest else None
+        return reasons_text(results, bytes_to_gb(self.target.cluster.memory_cap_bytes), fitting.text if fitting else None)
+
+    def compare_baseline(self, tokens_per_s_per_gpu: float, memory_gb: float | None = None) -> MeasuredComparison:
+        """The workload as it is, priced even if it needs more than the margin leaves (it ran), against the user's own run of it.
+
+        Raises InputError when the baseline is illegal on this cluster, or the measurement impossible.
+        """
+        legality = self.evaluator.rules.check(TrialConfig())
+        if legality.config is None or not legality.legal:
+            raise InputError(f"the baseline cannot run here: {legality.reason}", where="--measured-tokens-per-s")
+        projected = self.evaluator.price(legality.config, even_if_over=True)
+        return compare_with_measured(projected, tokens_per_s_per_gpu, memory_gb, world_size=self.target.cluster.world_size)
 
     def finish(self, stopped_because: summaries.StoppedBecause, warnings: Sequence[str] = ()) -> summaries.Summary:
         """Write every artefact that is not written trial by trial, and overlays that a kill prevented."""

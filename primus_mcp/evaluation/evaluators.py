@@ -13,7 +13,7 @@ from primus_mcp.evaluation import synthetic
 from primus_mcp.evaluation.accuracy import accuracy_of
 from primus_mcp.evaluation.convert import memory_fields, performance_fields, resolved_fields
 from primus_mcp.evaluation.digest import digest
-from primus_mcp.evaluation.result import EvaluationResult, Fidelity, ResultWarning
+from primus_mcp.evaluation.result import GBS_DIFFERS, EvaluationResult, Fidelity, ResultWarning
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
@@ -49,7 +49,7 @@ class Rules:
         return check_legality(self.workload, trial, self.cluster, allow_policy=lifted, axes=self.axes, pins=self.pins)
 
 
-class Pricing(ABC):
+class Evaluator(ABC):
     """What all evaluators share: legality, keys, and the frame of a result."""
 
     mode: Mode
@@ -99,7 +99,7 @@ class Pricing(ABC):
 
     def result(self, config: TrainingConfig, placement: Placement, **fields: Any) -> EvaluationResult:
         """A legal result around the numbers in `fields`."""
-        warnings = [*self._warnings, *fields.pop("warnings", [])]
+        warnings = [*self._warnings, *fields.pop("warnings", []), *batch_warning(self.workload.baseline, config)]
         return EvaluationResult(
             legal=True,
             resolved=resolved_fields(config),
@@ -119,6 +119,14 @@ class Pricing(ABC):
         return seconds_to_ms(tokens / (tokens_per_s_per_gpu * self.cluster.world_size))
 
 
+def batch_warning(baseline: TrainingConfig, config: TrainingConfig) -> list[ResultWarning]:
+    """Another global batch size changes how the model trains, not only how fast."""
+    if config.gbs == baseline.gbs:
+        return []
+    text = f"GBS {config.gbs} instead of the workload's {baseline.gbs}: convergence is not comparable"
+    return [ResultWarning(code=GBS_DIFFERS, text=text)]
+
+
 def over_margin(cluster: Cluster, memory_bytes: float) -> str | None:
     """The reason of a trial that needs more memory than the margin leaves, or None."""
     if memory_bytes <= cluster.memory_cap_bytes:
@@ -130,7 +138,7 @@ def over_margin(cluster: Cluster, memory_bytes: float) -> str | None:
     )
 
 
-class DryEvaluator(Pricing):
+class DryEvaluator(Evaluator):
     """Made-up numbers over real rules: exercises the search on any machine."""
 
     mode: Mode = "dry"
@@ -154,7 +162,7 @@ class DryEvaluator(Pricing):
         return self.result(config, placement, **fields)
 
 
-class MemoryRealEvaluator(Pricing):
+class MemoryRealEvaluator(Evaluator):
     """Projected memory, and a rule of thumb for throughput."""
 
     mode: Mode = "memory-real"
@@ -227,7 +235,7 @@ def make_evaluator(
     profiling_mode: ProfilingMode = "simulate",
     has_gpu: bool = False,
     gemm_backend: GemmBackend = "auto",
-) -> Pricing:
+) -> Evaluator:
     """The evaluator of a run. Raises InputError for measured runs on a GPU, which this version cannot do."""
     if mode == "dry":
         return DryEvaluator(rules)

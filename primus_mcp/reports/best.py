@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.evaluation.result import GBS_DIFFERS, EvaluationResult
 
 BEST_HEADING = "=== BEST CONFIGURATION ==="
 EXPORTS_HEADING = "=== EXPORTS for primus-cli ==="
@@ -14,6 +14,7 @@ HEADERS = {
     "heuristic": "HEURISTIC: memory is projected, throughput is a rule of thumb that only orders configurations",
 }
 SHOWN_SCHEDULES = {"interleaved": "interleaved_1f1b"}
+SHOWN_WARNINGS = {GBS_DIFFERS}
 _IN_BLOCK = {"tp", "pp", "ep", "cp", "mbs", "gbs", "vpp", "pp_schedule", "recompute_granularity", "recompute_num_layers"}
 
 
@@ -43,7 +44,8 @@ def best_block(
         lines.append(f"  also: {also}")
     lines.append(f"  → tokens/s/GPU = {result.tokens_per_s_per_gpu:,.0f}{_against(result, baseline)}")
     lines.append(f"  → memory/GPU   = {result.memory_per_gpu_gb:.1f} GB{_upper(result)}")
-    lines += [f"  note: {text}" for text in (note, result.confidence) if text]
+    shown = [warning.text for warning in result.warnings if warning.code in SHOWN_WARNINGS]
+    lines += [f"  note: {text}" for text in (note, *shown, result.confidence) if text]
     return "\n".join(lines)
 
 
@@ -58,7 +60,7 @@ def _against(result: EvaluationResult, baseline: EvaluationResult | None) -> str
 
 
 def _upper(result: EvaluationResult) -> str:
-    return f"  (at most {result.memory_upper_gb:.1f} GB)" if result.memory_upper_gb is not None else ""
+    return f"  (upper estimate {result.memory_upper_gb:.1f} GB)" if result.memory_upper_gb is not None else ""
 
 
 def exports_block(exports: Sequence[str], overlay: str | None = None) -> str:

@@ -33,7 +33,12 @@ def _throughput_panel(axes: Axes, results: Sequence[EvaluationResult]) -> None:
         place = next((n for n, result in enumerate(results) if result.trial_id == best.trial_id), best.trial_id)
         axes.scatter([place], [best.tokens_per_s_per_gpu], s=190, marker="*", color=_ORANGE, zorder=4, label=f"best: #{best.trial_id}")
         axes.annotate(
-            f"{best.tokens_per_s_per_gpu:,.0f}", (place, best.tokens_per_s_per_gpu), xytext=(8, 6), textcoords="offset points", color=_DARK
+            f"{best.tokens_per_s_per_gpu:,.0f}",
+            (place, best.tokens_per_s_per_gpu),
+            xytext=(-10, 5),
+            textcoords="offset points",
+            ha="right",
+            color=_DARK,
         )
     floor = axes.get_xaxis_transform()
     for numbers, color, marker, label in (
@@ -42,6 +47,7 @@ def _throughput_panel(axes: Axes, results: Sequence[EvaluationResult]) -> None:
     ):
         if numbers:
             axes.scatter(numbers, [0.03] * len(numbers), s=28, color=color, marker=marker, transform=floor, label=label, zorder=3)
+    axes.margins(y=0.1)
     axes.set_ylabel(_HEADINGS.get(best.fidelity if best else "", "tokens/s/GPU"))
 
 
@@ -69,9 +75,10 @@ def trials_png(results: Sequence[EvaluationResult], *, title: str, cap_gb: float
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-    figure = Figure(figsize=_SIZE_INCHES, layout="constrained")
+    figure = Figure(figsize=_SIZE_INCHES)
     FigureCanvasAgg(figure)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[1.6, 1.0])
+    figure.subplots_adjust(left=0.09, right=0.98, top=0.94, bottom=0.08, hspace=0.08)
     _throughput_panel(upper, results)
     _memory_panel(lower, results, cap_gb, hbm_gb)
     upper.set_title(title, loc="left", fontsize=11, color=_DARK)

@@ -13,6 +13,8 @@ from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.trials.log import TrialRecord
 
 DEFAULT_ROWS = 12
+SIZES = ("tp", "pp", "ep", "cp", "vpp", "mbs")
+SIZES_HEADING = "TP/PP/EP/CP/VPP/MBS"
 
 
 def _degrees(resolved: dict[str, Any]) -> str:
@@ -30,7 +32,7 @@ def verdict(result: EvaluationResult) -> str:
     if not result.legal:
         return "illegal"
     if result.within_margin is False:
-        return "over the cap" if result.fits_physically in ("fits", "at_risk") else "does not fit"
+        return "over cap" if result.fits_physically in ("fits", "at_risk") else "too large"
     return {"fits": "fits", "at_risk": "at risk"}.get(result.fits_physically or "", "")
 
 
@@ -47,27 +49,26 @@ def ranked(records: Sequence[TrialRecord]) -> list[TrialRecord]:
 
 
 def trials_table(records: Sequence[TrialRecord], rows: int = DEFAULT_ROWS) -> Table:
-    """The first `rows` trials of the ranking, and how many were left out."""
-    table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    for heading, justify in (("#", "right"), ("what", "left"), ("layout", "left"), ("MBS/GBS", "right"), ("recompute", "left")):
-        table.add_column(heading, justify="right" if justify == "right" else "left", no_wrap=heading != "what")
-    for heading in ("GB/GPU", "tokens/s/GPU", "verdict"):
-        table.add_column(heading, justify="left" if heading == "verdict" else "right", no_wrap=True)
+    """The first `rows` trials of the ranking in under 80 columns, what they try to show last."""
     order = ranked(records)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False)
+    for heading, right in (("#", True), ("tokens/s/GPU", True), ("GB/GPU", True), ("verdict", False), (SIZES_HEADING, False)):
+        table.add_column(heading, justify="right" if right else "left", no_wrap=True)
+    table.add_column("recompute", no_wrap=True)
+    table.add_column("what", no_wrap=True, overflow="ellipsis")
     for record in order[:rows]:
         result, resolved = record.result, record.result.resolved
         table.add_row(
             str(record.trial_id),
-            record.label,
-            _degrees(resolved) if resolved else "-",
-            f"{resolved['mbs']}/{resolved['gbs']}" if resolved else "-",
-            _recompute(resolved) if resolved else "-",
-            "-" if result.memory_per_gpu_gb is None else f"{result.memory_per_gpu_gb:.1f}",
             "-" if result.tokens_per_s_per_gpu is None else f"{result.tokens_per_s_per_gpu:,.0f}",
+            "-" if result.memory_per_gpu_gb is None else f"{result.memory_per_gpu_gb:.1f}",
             verdict(result),
+            "/".join(str(resolved[name]) for name in SIZES) if resolved else "-",
+            _recompute(resolved) if resolved else "-",
+            record.label,
         )
     if len(order) > rows:
-        table.caption = f"{len(order) - rows} more in trials.jsonl"
+        table.caption, table.caption_justify = f"{len(order) - rows} more in trials.jsonl", "left"
     return table
 
 
@@ -88,8 +89,8 @@ def closest_to_fit(results: Sequence[EvaluationResult]) -> EvaluationResult | No
     return min(over, key=lambda result: result.memory_per_gpu_gb or 0.0, default=None)
 
 
-def reasons_text(results: Sequence[EvaluationResult], cap_gb: float) -> str:
-    """What to print when no trial can be recommended: counts a rule, and how much the closest lacks."""
+def reasons_text(results: Sequence[EvaluationResult], cap_gb: float, change: str | None = None) -> str:
+    """What to print when no trial can be recommended: counts a rule, how much the closest lacks, and the `change` that makes it fit."""
     illegal = sum(not result.legal for result in results)
     over = sum(result.legal and result.within_margin is False for result in results)
     lines = ["no legal trial found", f"  {len(results)} tried: {illegal} illegal, {over} need more memory than {cap_gb:.1f} GB/GPU"]
@@ -102,5 +103,6 @@ def reasons_text(results: Sequence[EvaluationResult], cap_gb: float) -> str:
         largest = max((closest.memory_breakdown or {}).items(), key=lambda item: item[1], default=None)
         if largest is not None:
             lines.append(f"  its largest part is {largest[0]}: {largest[1]:.1f} GB")
+        lines.append(f"  it would fit with {change}" if change else "  no single knob or pair of knobs that was checked makes it fit")
     lines.append("  remedies: more nodes, a lower memory_safety_margin, a larger hbm_capacity_gb, or more axes set to true")
     return "\n".join(lines)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from primus_mcp.trials.lines import JsonLines
-from primus_mcp.trials.log import Origin, utc_now
+from primus_mcp.trials.log import Origin, TrialRecord, utc_now
 from primus_mcp.trials.storage import RunDirectory
 
 JOURNAL_NAME = "journal.jsonl"
@@ -38,6 +38,12 @@ class Done(_Event):
     trial_id: int
     priced: bool
     repeated: bool = False
+
+    @classmethod
+    def of(cls, record: TrialRecord, origin: Origin, *, repeated: bool = False) -> Done:
+        """The event of a trial that stands in the log."""
+        priced = record.result.tokens_per_s_per_gpu is not None
+        return cls(key=record.key, origin=origin, trial_id=record.trial_id, priced=priced, repeated=repeated)
 
 
 class Round(_Event):

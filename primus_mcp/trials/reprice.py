@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from primus_mcp.errors import PrimusMcpError, RunDirectoryError
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.space.knobs import TrialConfig
-from primus_mcp.trials.journal import JOURNAL_NAME
+from primus_mcp.trials.journal import JOURNAL_NAME, Done, Journal
 from primus_mcp.trials.log import LOG_NAME, Digests, Origin, TrialLog
 from primus_mcp.trials.storage import RunDirectory, repair_tail, storage_error
 
@@ -79,7 +79,8 @@ def reprice_log(folder: RunDirectory, digests: Digests, price: Price) -> Reprice
         kept_as = _set_aside(path)
         if (folder.path / JOURNAL_NAME).exists():
             _set_aside(folder.path / JOURNAL_NAME)
-        log = TrialLog(folder, digests)
+        log, journal = TrialLog(folder, digests), Journal(folder)
         for key, knobs, result, origin, label in priced:
-            log.append(key=key, trial=knobs, result=result, origin=origin, label=label)
+            record, _ = log.append(key=key, trial=knobs, result=result, origin=origin, label=label)
+            journal.append(Done.of(record, origin))
         return Repriced(trials=len(log.records()), kept_as=kept_as, dropped=tuple(dropped))
