@@ -1,0 +1,109 @@
+"""The attention core."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from primus_mcp.inputs.cluster import make_cluster
+from primus_mcp.inputs.hardware import Cluster
+from primus_mcp.projection.ops.attention import attended_pairs, flash_attention_s, math_attention_s
+from primus_mcp.projection.ops.backend import gemm_model
+from primus_mcp.projection.ops.elementwise import hbm_pass_s
+
+MI355X = make_cluster("mi355x")
+BASE: dict[str, Any] = {"mbs": 1, "seq_length": 8192, "heads": 32, "qk_head_dim": 128, "v_head_dim": 128}
+
+
+def _tflops(cluster: Cluster, seq_length: int, direction: int, mbs: int = 8, heads: int = 64) -> float:
+    flops = 2 * mbs * seq_length**2 / 2 * heads * 256 * (1, 2.5)[direction]
+    return (
+        flops / flash_attention_s(cluster, mbs=mbs, seq_length=seq_length, heads=heads, qk_head_dim=128, v_head_dim=128)[direction] / 1e12
+    )
+
+
+def test_causal_pairs_are_half_the_square_and_a_window_leaves_its_band() -> None:
+    assert attended_pairs(8192, None) == 8192**2 / 2
+    assert attended_pairs(8192, 9000) == attended_pairs(8192, None)
+    assert attended_pairs(8192, 128) == 8192 * 128 - 128**2 / 2
+
+
+# Upper ends of the ranges over batch 1-8 and 32/64 heads, causal, d 128 (ROCm/aiter@e404860 op_tests/cpp/mha; bf16 atomics backward).
+@pytest.mark.parametrize(
+    ("gpu", "direction", "measured"),
+    [
+        ("mi355x", 0, {2048: 983, 4096: 1197, 8192: 1324, 16_384: 1398}),
+        ("mi355x", 1, {2048: 824, 4096: 977, 8192: 1070, 16_384: 1163}),
+        ("mi300x", 0, {2048: 462, 4096: 525, 8192: 553, 16_384: 544}),
+        ("mi300x", 1, {2048: 400, 4096: 465, 8192: 492, 16_384: 458}),
+    ],
+)
+def test_published_kernel_rates_are_met_within_five_per_cent(gpu: str, direction: int, measured: dict[int, float]) -> None:
+    for seq_length, tflops in measured.items():
+        assert _tflops(make_cluster(gpu), seq_length, direction) == pytest.approx(tflops, rel=0.055)
+
+
+def test_b200_forward_of_64_heads_at_4096_takes_280_us() -> None:
+    """Measured 280 us (MooreThreads/SimuMax@4dcaae5, 1961 TFLOP/s counted over the full square)."""
+    forward_s, _ = flash_attention_s(make_cluster("b200"), mbs=1, seq_length=4096, heads=64, qk_head_dim=128, v_head_dim=128)
+    assert forward_s == pytest.approx(280e-6, rel=0.05)
+
+
+@pytest.mark.parametrize(("heads", "tflops"), [(64, 370), (32, 353), (16, 309), (8, 245)])
+def test_a100_forward_is_met_from_few_to_many_heads(heads: int, tflops: float) -> None:
+    """MooreThreads/SimuMax@4dcaae5 a100_pcie, rates counted over the full square."""
+    measured_s = 2 * 4096**2 * heads * 256 / (tflops * 1e12)
+    assert flash_attention_s(make_cluster("a100"), mbs=1, seq_length=4096, heads=heads, qk_head_dim=128, v_head_dim=128)[
+        0
+    ] == pytest.approx(measured_s, rel=0.05)
+
+
+def test_cp_splits_the_work_and_never_the_fill() -> None:
+    whole, half = flash_attention_s(MI355X, **BASE), flash_attention_s(MI355X, **BASE, cp=2)
+    for one, two in zip(whole, half, strict=True):
+        assert one / 2 < two < one
+
+
+def test_a_window_is_cheaper_than_the_whole_triangle() -> None:
+    assert flash_attention_s(MI355X, **BASE, window=128)[1] < flash_attention_s(MI355X, **BASE)[1] / 3
+
+
+def test_the_backward_costs_at_least_two_and_a_half_forwards_of_flops() -> None:
+    for gpu in ("mi355x", "mi300x", "h100"):
+        forward_s, backward_s = flash_attention_s(make_cluster(gpu), **BASE)
+        assert backward_s > 2.5 * forward_s
+
+
+def test_latent_and_narrow_heads_are_less_efficient() -> None:
+    wide = flash_attention_s(MI355X, **(BASE | {"qk_head_dim": 192}))
+    latent = flash_attention_s(MI355X, **(BASE | {"qk_head_dim": 192}), latent=True)
+    assert latent[0] > wide[0]
+    assert latent[1] > wide[1]
+    narrow = flash_attention_s(MI355X, **(BASE | {"qk_head_dim": 64, "v_head_dim": 64}))
+    assert narrow[0] > flash_attention_s(MI355X, **BASE)[0] / 2
+
+
+def test_unfused_attention_costs_more_and_reads_the_score_matrix() -> None:
+    shape = {"mbs": 1, "seq_length": 4096, "heads": 32, "qk_head_dim": 128, "v_head_dim": 128}
+    unfused = math_attention_s(MI355X, gemm_model(MI355X, "roofline"), **shape)
+    fused = flash_attention_s(MI355X, **shape)
+    assert unfused[0] > 2 * fused[0]
+    assert unfused[0] > hbm_pass_s(MI355X, 6 * 2 * 32 * 4096**2)
+
+
+def test_one_stream_pass_takes_bytes_over_the_achieved_bandwidth() -> None:
+    assert hbm_pass_s(MI355X, 5.6e12) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    "name", ["attention_ramp_seq_forward", "attention_ramp_seq_backward", "attention_fill_forward_s", "attention_fill_backward_s"]
+)
+def test_every_attention_figure_changes_the_time(name: str) -> None:
+    figures = dict(MI355X.profile.figures) | {name: 2 * MI355X.profile.figures[name]}
+    moved = replace(MI355X, profile=replace(MI355X.profile, figures=figures))
+    assert (
+        flash_attention_s(moved, **BASE) > flash_attention_s(MI355X, **BASE)
+        or flash_attention_s(moved, **BASE)[1] > flash_attention_s(MI355X, **BASE)[1]
+    )
