@@ -11,7 +11,7 @@ from time import perf_counter
 
 from primus_mcp.projection.pipeline import simulate
 from primus_mcp.projection.pipeline.graph import end_times, named_graph
-from primus_mcp.projection.pipeline.simulator import stage_times
+from primus_mcp.projection.pipeline.times import stage_times
 
 REPEATS = 30
 
@@ -69,7 +69,7 @@ def full_ms(case: Case) -> float:
     stages = case.pp * case.vpp
     graph = named_graph(case.schedule, case.pp, case.vpp, case.micro_batches, None, None, False)
     even = (1.0 / case.vpp,) * stages
-    values = stage_times(stages, even, even, even, case.hop_s).values()
+    values = stage_times(stages, even, even, even, case.hop_s).values(case.pp, paired=False)
     return best_ms(lambda _: end_times(graph, values), 5)
 
 

@@ -43,6 +43,14 @@ def test_v_schedules_keep_their_promise(pp: int) -> None:
     assert max(peaks("v-min", pp, 2, 4 * pp)) == (pp + 1) // 3 + 1
 
 
+@pytest.mark.parametrize(("pp", "vpp", "micro_batches"), [(2, 2, 2), (4, 2, 8), (4, 4, 400)])
+def test_overlapped_all_to_all_holds_one_chunk_more(pp: int, vpp: int, micro_batches: int) -> None:
+    expected = [min(micro_batches * vpp, 2 * (pp - 1 - rank) + (vpp - 1) * pp + 2) / vpp for rank in range(pp)]
+    assert peaks("interleaved-a2a", pp, vpp, micro_batches) == expected
+    assert peaks("1f1b-a2a", 1, 1, micro_batches) == [2]
+    assert peaks("1f1b-a2a", 1, 1, 1) == [1]
+
+
 def test_states_by_hand() -> None:
     # ZB-H1, P = 2, m = 3, rank 1: F0 B0 F1 B1 W0 F2 B2 W1 W2; the same state comes once.
     states = live_states("zero-bubble", pp=2, vpp=1, micro_batches=3)[1]

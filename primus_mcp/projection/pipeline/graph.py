@@ -6,11 +6,10 @@ duration), both indices into the value table of `value_table`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from primus_mcp.projection.pipeline.order import Order, Task, stage_of
+from primus_mcp.projection.pipeline.order import Order, Row, Task, pair_places, stage_of
 from primus_mcp.projection.pipeline.schedules import build_order
 
 GraphRow = tuple[int, int, int, int]
@@ -20,20 +19,32 @@ _HOP_BLOCK = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
-    """`task_nodes[rank][i]` is the node of the rank's i-th task; `tails[rank]` its last node (a blocking transfer may follow the task)."""
+    """Of each rank's i-th task, `task_nodes[rank][i]` is the node in which it ends and `entries[rank][i]` what it waits for: the last
+    node of its rank and the node of its input. `owners[node]` = (rank, i); a transfer belongs to its sender's task. `tails[rank]` =
+    the rank's last node. The tasks of an overlapped pair end in one node.
+    """
 
     order: Order
     rows: tuple[GraphRow, ...]
     task_nodes: tuple[tuple[int, ...], ...]
+    entries: tuple[tuple[tuple[int, int], ...], ...]
+    owners: tuple[tuple[int, int], ...]
     tails: tuple[int, ...]
 
 
 def value_table(
-    forward_s: tuple[float, ...], backward_s: tuple[float, ...], weight_s: tuple[float, ...], hop_s: tuple[float, ...]
+    forward_s: tuple[float, ...],
+    backward_s: tuple[float, ...],
+    weight_s: tuple[float, ...],
+    hop_s: tuple[float, ...],
+    pair_s: tuple[float, ...] = (),
 ) -> list[float]:
-    """Seconds by index: 0, then F, B, W and D = B + W of every stage, then one hop for every boundary between stages."""
+    """Seconds by index: 0; F, B, W and D = B + W of every stage; one hop for every boundary between stages; the overlapped pairs.
+
+    pair_s[s * vpp + c] = forward of stage s with the backward of chunk c on the same rank.
+    """
     whole = [backward + weight for backward, weight in zip(backward_s, weight_s, strict=True)]
-    return [0.0, *forward_s, *backward_s, *weight_s, *whole, *hop_s]
+    return [0.0, *forward_s, *backward_s, *weight_s, *whole, *hop_s, *pair_s]
 
 
 def check_complete(order: Order) -> None:
@@ -77,8 +88,11 @@ class _Builder:
         self.stages = order.pp * order.vpp
         self.stage = [[stage_of(r, c, order.pp, vee=order.vee) for c in range(order.vpp)] for r in range(order.pp)]
         self.rank_of = {stage: rank for rank, chunks in enumerate(self.stage) for stage in chunks}
+        self.pairs = pair_places(order)
         self.rows: list[GraphRow] = []
+        self.owners: list[tuple[int, int]] = [(0, 0)]
         self.nodes: list[list[int]] = [[] for _ in range(order.pp)]
+        self.entries: list[list[tuple[int, int]]] = [[] for _ in range(order.pp)]
         self.tails = [0] * order.pp
         self.output: dict[tuple[bool, int, int], int] = {}  # (is forward, stage, micro-batch) -> node where its output is ready
 
@@ -99,31 +113,70 @@ class _Builder:
     def hop_index(self, boundary: int) -> int:
         return 1 + _HOP_BLOCK * self.stages + boundary
 
-    def add(self, rank: int, task: Task, source: tuple[int, int]) -> None:
-        stage, forward = self.stage[rank][task.chunk], task.kind == "F"
-        self.rows.append((self.tails[rank], *source, 1 + _BLOCK[task.kind] * self.stages + stage))
-        self.nodes[rank].append(len(self.rows))
-        target = stage + 1 if forward else stage - 1
-        if self.blocking and task.kind != "W" and 0 <= target < self.stages and self.rank_of[target] != rank:
-            self.rows.append((len(self.rows), 0, 0, self.hop_index(min(stage, target))))
-        self.tails[rank] = len(self.rows)
-        if task.kind != "W":
-            self.output[forward, stage, task.micro_batch] = len(self.rows)
+    def pair_index(self, stage: int, chunk: int) -> int:
+        return self.hop_index(self.stages - 1) + stage * self.order.vpp + chunk
 
-    def sweep(self) -> Iterator[int]:
-        """Runs every rank as far as it gets; yields the number of tasks run."""
-        while True:
-            moved = 0
-            for rank, row in enumerate(self.order.ranks):
-                done = self.nodes[rank]
-                while len(done) < len(row):
-                    task = row[len(done)]
-                    source = self.input_of(rank, task)
-                    if source is None:
-                        break
-                    self.add(rank, task, source)
-                    moved += 1
-            yield moved
+    def add_row(self, rank: int, source: tuple[int, int], duration: int) -> None:
+        """A node behind the rank's last one; it belongs to the rank's next task."""
+        self.rows.append((self.tails[rank], *source, duration))
+        self.owners.append((rank, len(self.nodes[rank])))
+        self.tails[rank] = len(self.rows)
+
+    def send(self, rank: int, task: Task, place: int) -> None:
+        """Makes the task's output available, behind its transfer where the sender waits for it."""
+        if task.kind == "W":
+            return
+        stage, forward = self.stage[rank][task.chunk], task.kind == "F"
+        target = stage + 1 if forward else stage - 1
+        if self.blocking and 0 <= target < self.stages and self.rank_of[target] != rank:
+            self.add_row(rank, (0, 0), self.hop_index(min(stage, target)))
+            self.owners[-1] = rank, place
+        self.output[forward, stage, task.micro_batch] = self.tails[rank]
+
+    def run_task(self, rank: int, task: Task) -> int:
+        """Number of tasks run: 1, or 0 while the input lacks."""
+        source = self.input_of(rank, task)
+        if source is None:
+            return 0
+        self.entries[rank].append((self.tails[rank], source[0]))
+        self.add_row(rank, source, 1 + _BLOCK[task.kind] * self.stages + self.stage[rank][task.chunk])
+        self.nodes[rank].append(self.tails[rank])
+        self.send(rank, task, len(self.nodes[rank]) - 1)
+        return 1
+
+    def run_pair(self, rank: int, forward: Task, backward: Task) -> int:
+        """An overlapped pair: a joint of no duration waits for the first input, the pair's node for the second. 2, or 0 while one lacks."""
+        sources = self.input_of(rank, forward), self.input_of(rank, backward)
+        if sources[0] is None or sources[1] is None:
+            return 0
+        place = len(self.nodes[rank])
+        for source, duration in zip(sources, (0, self.pair_index(self.stage[rank][forward.chunk], backward.chunk)), strict=True):
+            assert source is not None
+            self.entries[rank].append((self.tails[rank], source[0]))
+            self.add_row(rank, source, duration)
+        self.owners[-1] = rank, place + 1
+        self.nodes[rank] += [self.tails[rank]] * 2
+        self.send(rank, forward, place + 1)
+        self.send(rank, backward, place + 1)
+        return 2
+
+    def run_next(self, rank: int, row: Row) -> int:
+        """Number of tasks that the rank could run at its place."""
+        place = len(self.nodes[rank])
+        if place == len(row):
+            return 0
+        task = row[place]
+        if place in self.pairs[rank]:
+            return self.run_pair(rank, task, row[place + 1])
+        return self.run_task(rank, task)
+
+    def sweep(self) -> bool:
+        """Runs every rank as far as it gets; whether any moved."""
+        moved = False
+        for rank, row in enumerate(self.order.ranks):
+            while self.run_next(rank, row):
+                moved = True
+        return moved
 
 
 def build_graph(order: Order, *, blocking: bool = False) -> Graph:
@@ -134,17 +187,20 @@ def build_graph(order: Order, *, blocking: bool = False) -> Graph:
     """
     check_complete(order)
     builder = _Builder(order, blocking=blocking)
-    for moved in builder.sweep():
-        if not moved:
-            break
-    waiting = [
-        f"rank {rank} waits at {row[len(builder.nodes[rank])]}"
-        for rank, row in enumerate(order.ranks)
-        if len(builder.nodes[rank]) < len(row)
-    ]
+    while builder.sweep():
+        pass
+    places = [len(nodes) for nodes in builder.nodes]
+    waiting = [f"rank {rank} waits at {row[places[rank]]}" for rank, row in enumerate(order.ranks) if places[rank] < len(row)]
     if waiting:
         raise ValueError("deadlock: " + "; ".join(waiting))
-    return Graph(order=order, rows=tuple(builder.rows), task_nodes=tuple(map(tuple, builder.nodes)), tails=tuple(builder.tails))
+    return Graph(
+        order=order,
+        rows=tuple(builder.rows),
+        task_nodes=tuple(map(tuple, builder.nodes)),
+        entries=tuple(map(tuple, builder.entries)),
+        owners=tuple(builder.owners),
+        tails=tuple(builder.tails),
+    )
 
 
 @lru_cache(maxsize=128)

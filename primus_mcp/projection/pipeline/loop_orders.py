@@ -30,8 +30,23 @@ def one_f_one_b(pp: int, micro_batches: int) -> tuple[Row, ...]:
     return tuple(_paired(forward, backward, min(micro_batches, pp - 1 - rank)) for rank in range(pp))
 
 
-def interleaved(pp: int, vpp: int, micro_batches: int, group_size: int) -> tuple[Row, ...]:
-    """Megatron's interleaved 1F1B: runs of g micro-batches pass chunk by chunk; w = min(mV, 2(pp-1-r) + (V-1)g).
+def one_f_one_b_paired(micro_batches: int) -> tuple[Row, ...]:
+    """One rank with overlapped all-to-all: F, (F D)^(m-1), D, each F D being one overlapped task; two micro-batches live."""
+    forward = [Task("F", i, 0) for i in range(micro_batches)]
+    backward = [Task("D", i, 0) for i in range(micro_batches)]
+    return (_paired(forward, backward, 1),)
+
+
+def interleaved_warm_up(pp: int, vpp: int, micro_batches: int, group_size: int, more: int = 0) -> tuple[int, ...]:
+    """Forwards of each rank before the first F, D pair: min(mV, 2(pp-1-r) + (V-1)g + more).
+
+    more: 1 where expert all-to-all is overlapped, so that each forward can run at the same time as the backward after it.
+    """
+    return tuple(min(micro_batches * vpp, 2 * (pp - 1 - rank) + (vpp - 1) * group_size + more) for rank in range(pp))
+
+
+def interleaved(vpp: int, micro_batches: int, group_size: int, warm_up: tuple[int, ...]) -> tuple[Row, ...]:
+    """Megatron's interleaved 1F1B: runs of g micro-batches pass chunk by chunk.
 
     The k-th backward takes the micro-batch of the k-th forward on the mirrored chunk V-1-c. Narayanan et al. 2021,
     arXiv:2104.04473; g = `microbatch_group_size_per_vp_stage`.
@@ -44,7 +59,7 @@ def interleaved(pp: int, vpp: int, micro_batches: int, group_size: int) -> tuple
     ]
     forward = [Task("F", i, chunk) for i, chunk in table]
     backward = [Task("D", i, vpp - 1 - chunk) for i, chunk in table]
-    return tuple(_paired(forward, backward, min(len(table), 2 * (pp - 1 - rank) + (vpp - 1) * group_size)) for rank in range(pp))
+    return tuple(_paired(forward, backward, warm) for warm in warm_up)
 
 
 def _lagged(micro_batches: int, warm: int, lag: int) -> Row:

@@ -24,7 +24,8 @@ class Order:
     """Tasks of every rank in the order in which it runs them.
 
     `vee`: odd chunks are placed mirrored (the last stage of two lies on rank 0). `period`: micro-batches after which the steady
-    pattern repeats; 0 where it does not.
+    pattern repeats; 0 where it does not. `paired_from`: place in each rank's row from which an F directly before a D runs
+    overlapped with it; empty where no tasks overlap.
     """
 
     schedule: str
@@ -33,6 +34,7 @@ class Order:
     micro_batches: int
     vee: bool
     period: int
+    paired_from: tuple[int, ...]
     ranks: tuple[Row, ...]
 
     @property
@@ -50,3 +52,13 @@ def home_of(stage: int, pp: int, *, vee: bool) -> tuple[int, int]:
     """(rank, chunk) of a model position: the inverse of `stage_of`."""
     chunk, place = divmod(stage, pp)
     return (pp - 1 - place if vee and chunk % 2 else place), chunk
+
+
+def pair_places(order: Order) -> tuple[frozenset[int], ...]:
+    """Per rank the places of the forwards that run overlapped with the D behind them."""
+    if not order.paired_from:
+        return (frozenset(),) * order.pp
+    return tuple(
+        frozenset(place for place in range(start, len(row) - 1) if row[place].kind == "F" and row[place + 1].kind == "D")
+        for row, start in zip(order.ranks, order.paired_from, strict=True)
+    )

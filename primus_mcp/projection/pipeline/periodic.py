@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from primus_mcp.projection.pipeline.order import Order, Row, Task
-from primus_mcp.projection.pipeline.schedules import build_order, require_sizes
+from primus_mcp.projection.pipeline.schedules import build_order, period_of, require_sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,13 +55,6 @@ def splices(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: in
     found = [_splice_row(row, more, order.period) for row, more in zip(order.ranks, longer.ranks, strict=True)]
     whole = tuple(splice for splice in found if splice is not None)
     return whole if len(whole) == len(found) else None
-
-
-def period_of(schedule: str, pp: int, group_size: int | None) -> int:
-    """Micro-batches after which a schedule repeats; 0 for gpipe and the heuristic, which do not."""
-    if schedule in ("gpipe", "zero-bubble-heuristic"):
-        return 0
-    return (pp if group_size is None else group_size) if schedule == "interleaved" else 1
 
 
 def first_size(pp: int, micro_batches: int, period: int) -> int:

@@ -5,7 +5,17 @@ from __future__ import annotations
 SPLIT_SCHEDULES = ("zero-bubble", "zb-h2", "zero-bubble-heuristic", "zbv-formatted", "v-half", "v-min")
 VEE_SCHEDULES = ("zbv-formatted", "v-half", "v-min")
 ONE_CHUNK_SCHEDULES = ("gpipe", "1f1b", "zero-bubble", "zb-h2", "zero-bubble-heuristic")
-SCHEDULES = (*ONE_CHUNK_SCHEDULES, "interleaved", *VEE_SCHEDULES)
+INTERLEAVED_SCHEDULES = ("interleaved", "interleaved-a2a")
+PAIRED_SCHEDULES = ("1f1b-a2a", "interleaved-a2a")  # a forward and a full backward run overlapped
+SCHEDULES = (*ONE_CHUNK_SCHEDULES, "1f1b-a2a", *INTERLEAVED_SCHEDULES, *VEE_SCHEDULES)
+
+
+def overlapped_schedule(schedule: str) -> str:
+    """The schedule that runs when expert all-to-all is overlapped (Megatron's `overlap_moe_expert_parallel_comm`).
+
+    1f1b and interleaved become their paired forms, which hold one chunk more; the others keep their order.
+    """
+    return f"{schedule}-a2a" if schedule in ("1f1b", "interleaved") else schedule
 
 
 def order_problem(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None = None) -> str | None:
@@ -13,7 +23,7 @@ def order_problem(schedule: str, pp: int, vpp: int, micro_batches: int, group_si
 
     interleaved: pp >= 2, VPP >= 2, pp <= g <= m and (m mod g = 0 or m mod g >= pp), g = group size, pp by default (Megatron-LM
     core/pipeline_parallel/schedules.py asserts both). zbv-formatted: VPP = 2 and m >= 2 pp - 1 (the runtime pads below that
-    without a word). v-half, v-min: VPP = 2, pp >= 2. The others: VPP = 1.
+    without a word). v-half, v-min: VPP = 2, pp >= 2. 1f1b-a2a: pp = 1, beyond that the overlap needs interleaving. The others: VPP = 1.
     """
     if schedule not in SCHEDULES:
         return f"schedule {schedule!r} is not one of {', '.join(SCHEDULES)}"
@@ -21,7 +31,9 @@ def order_problem(schedule: str, pp: int, vpp: int, micro_batches: int, group_si
         return f"PP {pp}, VPP {vpp} and {micro_batches} micro-batches must all be at least 1"
     if schedule in ONE_CHUNK_SCHEDULES:
         return f"{schedule} runs one chunk a rank, VPP is {vpp}" if vpp != 1 else None
-    if schedule == "interleaved":
+    if schedule == "1f1b-a2a":
+        return f"overlapped expert all-to-all needs VPP >= 2 at PP > 1, PP is {pp} and VPP {vpp}" if (pp, vpp) != (1, 1) else None
+    if schedule in INTERLEAVED_SCHEDULES:
         return _interleaved_problem(pp, vpp, micro_batches, pp if group_size is None else group_size)
     if vpp != 2:
         return f"{schedule} needs VPP 2, VPP is {vpp}"

@@ -7,9 +7,17 @@ from functools import lru_cache
 
 from primus_mcp.errors import InputError
 from primus_mcp.projection.pipeline.heuristic import default_costs, plan_heuristic
-from primus_mcp.projection.pipeline.loop_orders import gpipe, interleaved, one_f_one_b, zb_h1, zb_h2
+from primus_mcp.projection.pipeline.loop_orders import (
+    gpipe,
+    interleaved,
+    interleaved_warm_up,
+    one_f_one_b,
+    one_f_one_b_paired,
+    zb_h1,
+    zb_h2,
+)
 from primus_mcp.projection.pipeline.order import Order, Row
-from primus_mcp.projection.pipeline.rules import VEE_SCHEDULES, order_problem
+from primus_mcp.projection.pipeline.rules import INTERLEAVED_SCHEDULES, PAIRED_SCHEDULES, VEE_SCHEDULES, order_problem
 from primus_mcp.projection.pipeline.v_greedy import v_half, v_min
 from primus_mcp.projection.pipeline.v_orders import zbv
 
@@ -22,6 +30,13 @@ _MAKERS: dict[str, Callable[[int, int], tuple[Row, ...]]] = {
     "v-half": v_half,
     "v-min": v_min,
 }
+
+
+def period_of(schedule: str, pp: int, group_size: int | None) -> int:
+    """Micro-batches after which a schedule repeats; 0 for gpipe and the heuristic, which do not."""
+    if schedule in ("gpipe", "zero-bubble-heuristic"):
+        return 0
+    return (pp if group_size is None else group_size) if schedule in INTERLEAVED_SCHEDULES else 1
 
 
 def require_sizes(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None) -> None:
@@ -38,22 +53,25 @@ def build_order(schedule: str, pp: int, vpp: int, micro_batches: int, group_size
     zero-bubble-heuristic only (None: no limit, as its planner has it by default). Raises InputError with the reason of
     `order_problem` where the schedule does not exist.
     """
-    group = (pp if group_size is None else group_size) if schedule == "interleaved" else None
+    group = (pp if group_size is None else group_size) if schedule in INTERLEAVED_SCHEDULES else None
     return _built(schedule, pp, vpp, micro_batches, group, live_cap if schedule == "zero-bubble-heuristic" else None)
 
 
 @lru_cache(maxsize=256)
 def _built(schedule: str, pp: int, vpp: int, micro_batches: int, group: int | None, live_cap: int | None) -> Order:
     require_sizes(schedule, pp, vpp, micro_batches, group)
-    ranks, period = _rows(schedule, pp, vpp, micro_batches, group, live_cap)
-    return Order(schedule=schedule, pp=pp, vpp=vpp, micro_batches=micro_batches, vee=schedule in VEE_SCHEDULES, period=period, ranks=ranks)
-
-
-def _rows(schedule: str, pp: int, vpp: int, micro_batches: int, group: int | None, live_cap: int | None) -> tuple[tuple[Row, ...], int]:
-    """(rows, period in micro-batches, 0 where the order does not repeat)."""
-    if schedule == "interleaved":
-        assert group is not None
-        return interleaved(pp, vpp, micro_batches, group), group
-    if schedule == "zero-bubble-heuristic":
-        return plan_heuristic(micro_batches, default_costs(pp), live_cap=live_cap), 0
-    return _MAKERS[schedule](pp, micro_batches), 0 if schedule == "gpipe" else 1
+    vee, period = schedule in VEE_SCHEDULES, period_of(schedule, pp, group)
+    paired_from: tuple[int, ...] = ()
+    if schedule in INTERLEAVED_SCHEDULES:
+        paired = schedule in PAIRED_SCHEDULES
+        warm_up = interleaved_warm_up(pp, vpp, micro_batches, period, int(paired))
+        ranks, paired_from = interleaved(vpp, micro_batches, period, warm_up), warm_up if paired else ()
+    elif schedule == "1f1b-a2a":
+        ranks, paired_from = one_f_one_b_paired(micro_batches), (1,)
+    elif schedule == "zero-bubble-heuristic":
+        ranks = plan_heuristic(micro_batches, default_costs(pp), live_cap=live_cap)
+    else:
+        ranks = _MAKERS[schedule](pp, micro_batches)
+    return Order(
+        schedule=schedule, pp=pp, vpp=vpp, micro_batches=micro_batches, vee=vee, period=period, paired_from=paired_from, ranks=ranks
+    )

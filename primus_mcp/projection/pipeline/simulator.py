@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
-from math import isfinite
 
-from primus_mcp.projection.pipeline.graph import Graph, build_graph, end_times, value_table
-from primus_mcp.projection.pipeline.order import Kind, Order, stage_of
+from primus_mcp.errors import InputError
+from primus_mcp.projection.pipeline.graph import Graph, build_graph, end_times
+from primus_mcp.projection.pipeline.order import Kind, Order, pair_places, stage_of
+from primus_mcp.projection.pipeline.periodic import representative_order
+from primus_mcp.projection.pipeline.rules import PAIRED_SCHEDULES
+from primus_mcp.projection.pipeline.schedules import build_order
 from primus_mcp.projection.pipeline.steady import extended_run
+from primus_mcp.projection.pipeline.times import StageTimes, stage_times
+
+PairCounts = tuple[dict[tuple[int, int], int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,56 +45,50 @@ class TracedTask:
     end_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageTimes:
-    """Seconds a micro-batch for every stage in model order (length pp * vpp), and one hop for every boundary between stages."""
-
-    forward_s: tuple[float, ...]
-    backward_s: tuple[float, ...]
-    weight_s: tuple[float, ...]
-    hop_s: tuple[float, ...]
-
-    def values(self) -> list[float]:
-        """The value table of the graphs."""
-        return value_table(self.forward_s, self.backward_s, self.weight_s, self.hop_s)
-
-
-def stage_times(
-    stages: int,
-    forward_s: tuple[float, ...],
-    backward_s: tuple[float, ...],
-    weight_s: tuple[float, ...],
-    hop_s: float | tuple[float, ...],
-) -> StageTimes:
-    """Checked stage times. Raises ValueError for a wrong length, or a time that is negative or not finite."""
-    hops = hop_s if isinstance(hop_s, tuple) else (hop_s,) * (stages - 1)
-    for name, times, length in (
-        ("forward_s", forward_s, stages),
-        ("backward_s", backward_s, stages),
-        ("weight_s", weight_s, stages),
-        ("hop_s", hops, stages - 1),
-    ):
-        if len(times) != length:
-            raise ValueError(f"{name} has {len(times)} entries, {stages} stages need {length}")
-        if not all(isfinite(time) and time >= 0 for time in times):
-            raise ValueError(f"{name} holds a time that is negative or not finite: {times}")
-    return StageTimes(forward_s=forward_s, backward_s=backward_s, weight_s=weight_s, hop_s=hops)
-
-
-def timeline(graph: Graph, times: StageTimes, end: list[float], *, more_s: float = 0.0, micro_batches: int | None = None) -> Timeline:
-    """Timeline of a run graph, with `more_s` added at the end of every rank for micro-batches beyond the graph's."""
-    order, count = graph.order, micro_batches or graph.order.micro_batches
-    work = [sum(parts) for parts in zip(times.forward_s, times.backward_s, times.weight_s, strict=True)]
-    busy = tuple(
-        count * sum(work[stage_of(rank, chunk, order.pp, vee=order.vee)] for chunk in range(order.vpp)) for rank in range(order.pp)
+def _count_pairs(order: Order) -> PairCounts:
+    """Per rank how often the forward of one chunk is overlapped with the backward of another: {(F chunk, D chunk): times}."""
+    return tuple(
+        Counter((row[place].chunk, row[place + 1].chunk) for place in places)
+        for row, places in zip(order.ranks, pair_places(order), strict=True)
     )
+
+
+@lru_cache(maxsize=512)
+def _pair_counts(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None) -> PairCounts:
+    """The same for any number of micro-batches: each further period adds what the first one beyond a short order adds."""
+    order = representative_order(schedule, pp, vpp, micro_batches, group_size, None)
+    counts = _count_pairs(order)
+    periods = (micro_batches - order.micro_batches) // order.period
+    if not periods:
+        return counts
+    longer = _count_pairs(build_order(schedule, pp, vpp, order.micro_batches + order.period, group_size))
+    return tuple(
+        {pair: few.get(pair, 0) + periods * (count - few.get(pair, 0)) for pair, count in more.items()}
+        for few, more in zip(counts, longer, strict=True)
+    )
+
+
+def _busy_s(order: Order, times: StageTimes, micro_batches: int, pairs: PairCounts) -> tuple[float, ...]:
+    """Seconds that each rank computes: its work, less what overlapped pairs save."""
+    busy = []
+    for rank in range(order.pp):
+        stages = [stage_of(rank, chunk, order.pp, vee=order.vee) for chunk in range(order.vpp)]
+        total = micro_batches * sum(times.forward_s[s] + times.backward_s[s] + times.weight_s[s] for s in stages)
+        for (forward, backward), count in pairs[rank].items() if pairs else ():
+            total -= count * times.saved_s(stages[forward], stages[backward])
+        busy.append(total)
+    return tuple(busy)
+
+
+def _timeline(graph: Graph, times: StageTimes, end: list[float], more_s: float, busy_s: tuple[float, ...]) -> Timeline:
+    """Timeline of a run graph, with `more_s` added at the end of every rank for micro-batches beyond the graph's."""
     ends = tuple(end[node] + more_s for node in graph.tails)
-    starts = tuple(_start(graph, times, end, rank) for rank in range(order.pp))
+    starts = tuple(_start(graph, times, end, rank) for rank in range(graph.order.pp))
     step = max(ends)
     return Timeline(
         step_s=step,
-        bubble_ratio=1.0 - sum(busy) / (order.pp * step) if step else 0.0,
-        rank_busy_s=busy,
+        bubble_ratio=1.0 - sum(busy_s) / (graph.order.pp * step) if step else 0.0,
+        rank_busy_s=busy_s,
         rank_start_s=starts,
         rank_end_s=ends,
         span_s=max(last - first for first, last in zip(starts, ends, strict=True)),
@@ -112,15 +113,19 @@ def simulate(
     blocking: bool = False,
     group_size: int | None = None,
     live_cap: int | None = None,
+    exchange_s: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
 ) -> Timeline:
     """One step of a schedule. Stage times are seconds a micro-batch in MODEL order (stage s of pp * vpp, embedding first).
 
     backward_s = input gradient with its recompute, weight_s = weight gradient; schedules that do not split run D = B + W.
     hop_s: seconds of one transfer between different ranks, one number or one for each of the pp * vpp - 1 boundaries. blocking:
-    the sender waits for its transfers (Megatron without overlapped p2p). Raises InputError where the schedule does not exist
-    for the sizes, ValueError for times of a wrong length.
+    the sender waits for its transfers (Megatron without overlapped p2p). exchange_s: for the a2a schedules, the part of every
+    stage's forward and of its full backward that is expert all-to-all; a pair takes max(compute of both, all-to-all of both).
+    live_cap: see `build_order`. Raises InputError where the schedule does not exist for the sizes, ValueError for wrong times.
     """
-    times = stage_times(pp * vpp, forward_s, backward_s, weight_s, hop_s)
+    if exchange_s is not None and schedule not in PAIRED_SCHEDULES:
+        raise InputError(f"{schedule} overlaps no tasks", where="exchange_s", remedy=f"use one of {', '.join(PAIRED_SCHEDULES)}")
+    times = stage_times(pp * vpp, forward_s, backward_s, weight_s, hop_s, exchange_s)
     return _simulated(schedule, pp, vpp, micro_batches, group_size, live_cap, blocking, times)
 
 
@@ -128,20 +133,22 @@ def simulate(
 def _simulated(
     schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, live_cap: int | None, blocking: bool, times: StageTimes
 ) -> Timeline:
-    values = times.values()
-    graph, end, more_s = extended_run(schedule, pp, vpp, micro_batches, group_size, live_cap, blocking, values)
-    return timeline(graph, times, end, more_s=more_s, micro_batches=micro_batches)
+    paired = schedule in PAIRED_SCHEDULES
+    graph, end, more_s = extended_run(schedule, pp, vpp, micro_batches, group_size, live_cap, blocking, times.values(pp, paired=paired))
+    pairs = _pair_counts(schedule, pp, vpp, micro_batches, group_size) if paired else ()
+    return _timeline(graph, times, end, more_s, _busy_s(graph.order, times, micro_batches, pairs))
 
 
 def simulate_order(order: Order, times: StageTimes, *, blocking: bool = False) -> Timeline:
     """One step of any order, simulated task by task. Raises ValueError for an order that cannot run."""
     graph = build_graph(order, blocking=blocking)
-    return timeline(graph, times, end_times(graph, times.values()))
+    end = end_times(graph, times.values(order.pp, paired=bool(order.paired_from)))
+    return _timeline(graph, times, end, 0.0, _busy_s(order, times, order.micro_batches, _count_pairs(order)))
 
 
 def trace(order: Order, times: StageTimes, *, blocking: bool = False) -> tuple[tuple[TracedTask, ...], ...]:
-    """Per rank every task with its start and end, in the order in which it runs."""
-    graph, values = build_graph(order, blocking=blocking), times.values()
+    """Per rank every task with its start and end, in the order in which it runs; the two of an overlapped pair have the same."""
+    graph, values = build_graph(order, blocking=blocking), times.values(order.pp, paired=bool(order.paired_from))
     end = end_times(graph, values)
     return tuple(
         tuple(

@@ -15,8 +15,8 @@ from itertools import pairwise
 from math import ceil
 
 from primus_mcp.projection.pipeline.graph import Graph, end_times, named_graph
-from primus_mcp.projection.pipeline.periodic import Splice, first_size, period_of, splices
-from primus_mcp.projection.pipeline.schedules import require_sizes
+from primus_mcp.projection.pipeline.periodic import Splice, first_size, splices
+from primus_mcp.projection.pipeline.schedules import period_of, require_sizes
 
 _TOLERANCE = 1e-11  # relative to the end of the steady part; doubles carry 1e-16 a sum
 
@@ -29,27 +29,17 @@ class Repeating:
     states: tuple[tuple[int, ...], ...]
 
 
-def _owners(graph: Graph) -> dict[int, tuple[int, int]]:
-    """(rank, position) of the task that each node belongs to; a blocking transfer belongs to its sender's task."""
-    owner = {node: (rank, place) for rank, nodes in enumerate(graph.task_nodes) for place, node in enumerate(nodes)}
-    for index, (previous, _, _, _) in enumerate(graph.rows):
-        if index + 1 not in owner:
-            owner[index + 1] = owner[previous]
-    return owner
-
-
-def _closed_cuts(graph: Graph, owner: dict[int, tuple[int, int]], found: tuple[Splice, ...]) -> list[list[int]]:
+def _closed_cuts(graph: Graph, found: tuple[Splice, ...]) -> list[list[int]]:
     """Cuts k = K..0 periods before the splice point (deepest first), each moved on until no task before it waits for one behind it."""
     cut, checked = [0] * len(found), [0] * len(found)
     cuts = []
     for k in range(min(splice.repeats for splice in found), -1, -1):
         cut = [max(at, splice.at - k * splice.length) for at, splice in zip(cut, found, strict=True)]
         while checked != cut:
-            for rank, nodes in enumerate(graph.task_nodes):
-                for node in nodes[checked[rank] : cut[rank]]:
-                    source = graph.rows[node - 1][1]
+            for rank, entries in enumerate(graph.entries):
+                for _, source in entries[checked[rank] : cut[rank]]:
                     if source:
-                        other, place = owner[source]
+                        other, place = graph.owners[source]
                         cut[other] = max(cut[other], place + 1)
                 checked[rank] = max(checked[rank], cut[rank])
         cuts.append(cut)
@@ -67,25 +57,22 @@ def _usable(cuts: list[list[int]], found: tuple[Splice, ...]) -> list[list[int]]
     return kept
 
 
-def _states(
-    graph: Graph, owner: dict[int, tuple[int, int]], found: tuple[Splice, ...], cuts: list[list[int]]
-) -> list[dict[tuple[int, int, int], int]]:
-    """Per cut: (rank, tasks before the cut, is an input) -> node, for the last node of each rank and all outputs used behind the cut."""
+def _states(graph: Graph, found: tuple[Splice, ...], cuts: list[list[int]]) -> list[dict[tuple[int, int, int], int]]:
+    """Per cut: (rank, tasks before the cut, use) -> node. use: 0 last node of the rank; 1, 2 input of an F, of a B or D behind the cut."""
     last = cuts[0]
     states: list[dict[tuple[int, int, int], int]] = [
-        {(rank, 0, 0): graph.rows[nodes[at] - 1][0] for rank, (nodes, at) in enumerate(zip(graph.task_nodes, cut, strict=True))}
-        for cut in cuts
+        {(rank, 0, 0): entries[at][0] for rank, (entries, at) in enumerate(zip(graph.entries, cut, strict=True))} for cut in cuts
     ]
-    for rank, nodes in enumerate(graph.task_nodes):
-        for place, node in enumerate(nodes):
-            source = graph.rows[node - 1][1]
+    for rank, entries in enumerate(graph.entries):
+        for place, (_, source) in enumerate(entries):
             if not source:
                 continue
-            other, from_place = owner[source]
+            other, from_place = graph.owners[source]
+            use = 1 if graph.order.ranks[rank][place].kind == "F" else 2
             lowest = max(0, ceil((last[rank] - place) / found[rank].length))  # the user lies behind cut k from here on
             highest = ceil((last[other] - from_place) / found[other].length) - 1  # the source lies before cut k up to here
             for k in range(lowest, min(highest, len(cuts) - 1) + 1):
-                states[k][other, cuts[k][other] - from_place, 1] = source
+                states[k][other, cuts[k][other] - from_place, use] = source
     return states
 
 
@@ -96,12 +83,11 @@ def repeating(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: 
     if found is None:
         return None
     graph = named_graph(schedule, pp, vpp, micro_batches, group_size, None, blocking)
-    owner = _owners(graph)
-    cuts = _usable(_closed_cuts(graph, owner, found), found)
+    cuts = _usable(_closed_cuts(graph, found), found)
     cuts = [cut for cut in cuts if all(at < len(nodes) for at, nodes in zip(cut, graph.task_nodes, strict=True))]
     if not cuts:
         return None
-    states = _states(graph, owner, found, cuts)
+    states = _states(graph, found, cuts)
     comparable = []
     for cut, state in zip(cuts, states, strict=True):
         if state.keys() != states[0].keys() or any(cut[rank] - back < found[rank].first for rank, back, _ in state):

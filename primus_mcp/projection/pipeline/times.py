@@ -1,0 +1,78 @@
+"""Times of the stages, checked, and the table in which the graphs look them up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+
+from primus_mcp.projection.pipeline.graph import value_table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTimes:
+    """Seconds a micro-batch for every stage in model order (length pp * vpp), and one hop for every boundary between stages.
+
+    forward_exchange_s, backward_exchange_s: the part of a forward, of a full backward that is expert all-to-all, for paired schedules.
+    """
+
+    forward_s: tuple[float, ...]
+    backward_s: tuple[float, ...]
+    weight_s: tuple[float, ...]
+    hop_s: tuple[float, ...]
+    forward_exchange_s: tuple[float, ...] = ()
+    backward_exchange_s: tuple[float, ...] = ()
+
+    def pair_s(self, forward_stage: int, backward_stage: int) -> float:
+        """A forward overlapped with a full backward: max(compute of both, all-to-all of both); their sum without all-to-all times."""
+        whole = self.forward_s[forward_stage] + self.backward_s[backward_stage] + self.weight_s[backward_stage]
+        if not self.forward_exchange_s:
+            return whole
+        exchange = self.forward_exchange_s[forward_stage] + self.backward_exchange_s[backward_stage]
+        return max(whole - exchange, exchange)
+
+    def saved_s(self, forward_stage: int, backward_stage: int) -> float:
+        """What running the two overlapped saves."""
+        apart = self.forward_s[forward_stage] + self.backward_s[backward_stage] + self.weight_s[backward_stage]
+        return apart - self.pair_s(forward_stage, backward_stage)
+
+    def values(self, pp: int, *, paired: bool) -> list[float]:
+        """The value table of the graphs."""
+        pairs: tuple[float, ...] = ()
+        if paired:
+            stages = range(len(self.forward_s))
+            pairs = tuple(self.pair_s(stage, stage % pp + first) for stage in stages for first in stages[::pp])
+        return value_table(self.forward_s, self.backward_s, self.weight_s, self.hop_s, pairs)
+
+
+def stage_times(
+    stages: int,
+    forward_s: tuple[float, ...],
+    backward_s: tuple[float, ...],
+    weight_s: tuple[float, ...],
+    hop_s: float | tuple[float, ...],
+    exchange_s: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
+) -> StageTimes:
+    """Checked stage times. Raises ValueError for a wrong length, a time that is negative or not finite, or more all-to-all than time."""
+    hops = hop_s if isinstance(hop_s, tuple) else (hop_s,) * (stages - 1)
+    checked = [("forward_s", forward_s, stages), ("backward_s", backward_s, stages), ("weight_s", weight_s, stages)]
+    checked.append(("hop_s", hops, stages - 1))
+    if exchange_s is not None:
+        checked += [("exchange_s of forwards", exchange_s[0], stages), ("exchange_s of backwards", exchange_s[1], stages)]
+    for name, times, length in checked:
+        if len(times) != length:
+            raise ValueError(f"{name} has {len(times)} entries, {stages} stages need {length}")
+        if not all(isfinite(time) and time >= 0 for time in times):
+            raise ValueError(f"{name} holds a time that is negative or not finite: {times}")
+    forward_exchange, backward_exchange = exchange_s or ((), ())
+    if any(part > whole for part, whole in zip(forward_exchange, forward_s, strict=False)) or any(
+        part > b + w for part, b, w in zip(backward_exchange, backward_s, weight_s, strict=False)
+    ):
+        raise ValueError("exchange_s exceeds the time of the task that it is a part of")
+    return StageTimes(
+        forward_s=forward_s,
+        backward_s=backward_s,
+        weight_s=weight_s,
+        hop_s=hops,
+        forward_exchange_s=forward_exchange,
+        backward_exchange_s=backward_exchange,
+    )
