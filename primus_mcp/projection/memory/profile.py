@@ -6,7 +6,7 @@ Joining is associative, so a layer is the join of its operations, a chunk the jo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from primus_mcp.projection.memory.activations.operation import Operation
@@ -118,36 +118,33 @@ def of_operations(operations: Iterable[Operation]) -> Profile:
 def checkpointed(operations: tuple[Operation, ...], input_bytes: float) -> Profile:
     """A run under full recomputation: F keeps its input only; B first runs F again, with one gradient of that size waiting.
 
-    While F runs under no_grad, only one operation's tensors are alive at a time: max over operations of saved + transient.
+    While F runs under no_grad, one operation's tensors are alive at a time. The first operation saves the kept input itself, so the
+    replay needs no second copy of it.
     """
     inner = of_operations(operations)
     index = _INDEX["checkpoints"]
     saved = tuple(input_bytes if i == index else 0.0 for i in range(len(GROUPS)))
-    running = max(operations, key=lambda operation: operation.saved_bytes + operation.forward_transient_bytes)
-    transient = running.saved_bytes + running.forward_transient_bytes
-    again = Moment(
-        operation=inner.forward.operation,
-        saved=inner.forward.saved,
+    sizes = [operation.saved_bytes + operation.forward_transient_bytes for operation in operations]
+    sizes[0] -= input_bytes
+    transient = max(sizes)
+    replay = replace(
+        inner.forward,
         transient_bytes=inner.forward.transient_bytes + input_bytes,
         total_bytes=inner.forward.total_bytes + input_bytes,
     )
-
-    def replayed(backward: Moment) -> Moment:
-        peak = backward if backward.total_bytes >= again.total_bytes else again
-        named = Moment(
-            operation=f"recomputed {peak.operation}",
-            saved=peak.saved,
-            pinned_bytes=peak.pinned_bytes,
-            transient_bytes=peak.transient_bytes,
-            total_bytes=peak.total_bytes,
-        )
-        return named.beside(saved, input_bytes)
-
     return Profile(
         saved=saved,
         saved_bytes=input_bytes,
         pinned_bytes=inner.pinned_bytes,
-        forward=Moment(operation=running.name, saved=saved, transient_bytes=transient, total_bytes=input_bytes + transient),
-        backward=replayed(inner.backward),
-        split=replayed(inner.split),
+        forward=Moment(
+            operation=operations[sizes.index(transient)].name, saved=saved, transient_bytes=transient, total_bytes=input_bytes + transient
+        ),
+        backward=_replayed(inner.backward, replay),
+        split=_replayed(inner.split, replay),
     )
+
+
+def _replayed(backward: Moment, replay: Moment) -> Moment:
+    """The higher of the second forward pass and the backward pass after it."""
+    peak = backward if backward.total_bytes >= replay.total_bytes else replay
+    return replace(peak, operation=f"recomputed {peak.operation}")
