@@ -86,7 +86,7 @@ def test_latent_and_narrow_heads_are_less_efficient() -> None:
 
 
 def test_unfused_attention_costs_more_and_reads_the_score_matrix() -> None:
-    shape = {"mbs": 1, "seq_length": 4096, "heads": 32, "qk_head_dim": 128, "v_head_dim": 128}
+    shape: dict[str, Any] = {"mbs": 1, "seq_length": 4096, "heads": 32, "qk_head_dim": 128, "v_head_dim": 128}
     unfused = math_attention_s(MI355X, gemm_model(MI355X, "roofline"), **shape)
     fused = flash_attention_s(MI355X, **shape)
     assert unfused[0] > 2 * fused[0]

@@ -13,7 +13,7 @@ from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.hardware_files import gpu_names, gpu_profile
 from primus_mcp.projection.ops.backend import gemm_model
-from primus_mcp.projection.ops.gemm import RooflineGemm, grouped_seconds, peak_flops, sustained_flops
+from primus_mcp.projection.ops.gemm import GroupedKernel, RooflineGemm, grouped_seconds, peak_flops, sustained_flops
 
 MI355X = make_cluster("mi355x")
 SIDES = st.integers(min_value=1, max_value=65_536)
@@ -76,14 +76,13 @@ def test_an_empty_gemm_is_free() -> None:
 
 def test_a_gpu_without_fp8_raises_and_names_what_it_has() -> None:
     cluster = make_cluster("a100")
-    with pytest.raises(UnknownFigureError, match="fp8.*known: bf16"):
+    with pytest.raises(UnknownFigureError, match=r"fp8.*known: bf16"):
         sustained_flops(cluster, "fp8")
     with pytest.raises(UnknownFigureError, match="fp8"):
         gemm_model(cluster, "roofline").seconds(8192, 8192, 8192, "fp8")
 
 
-def _grouped(cluster: Cluster, kernel: str, m: float = 2048, groups: int = 32) -> float:
-    assert kernel in ("persistent", "loop", "sequential")
+def _grouped(cluster: Cluster, kernel: GroupedKernel, m: float = 2048, groups: int = 32) -> float:
     return grouped_seconds(gemm_model(cluster, "roofline"), cluster, m=m, n=4096, k=7168, groups=groups, precision="bf16", kernel=kernel)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from primus_mcp.inputs.cluster import make_cluster
+from primus_mcp.inputs.hardware import Precision
 from primus_mcp.projection.ops.backend import gemm_model, origami_is_installed
 from primus_mcp.projection.ops.origami import OrigamiGemm, tile_set
 
@@ -15,8 +16,7 @@ K64_TILES = ((64, 64, 64), (64, 128, 64), (128, 64, 64), (128, 128, 64), (128, 2
 
 @pytest.mark.parametrize("gpu", ["mi300x", "mi325x", "mi350x", "mi355x"])
 @pytest.mark.parametrize("precision", ["bf16", "fp8"])
-def test_8192_cubed_takes_the_sustained_rate_not_origamis_boost_clock_rate(gpu: str, precision: str) -> None:
-    assert precision in ("bf16", "fp8")
+def test_8192_cubed_takes_the_sustained_rate_not_origamis_boost_clock_rate(gpu: str, precision: Precision) -> None:
     cluster = make_cluster(gpu)
     model = OrigamiGemm(cluster)
     assert 2 * 8192**3 / model.seconds(8192, 8192, 8192, precision) == pytest.approx(cluster.profile.sustained_flops[precision], rel=1e-9)

@@ -1,0 +1,122 @@
+"""The GPU catalogue: every figure sourced, aliases, sibling rules."""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from typing import Any
+
+import pytest
+import yaml
+
+from primus_mcp.errors import InputError, UnknownFigureError
+from primus_mcp.inputs.cluster import make_cluster, software_profile
+from primus_mcp.inputs.hardware_files import Figures, gpu_aliases, gpu_names, gpu_profile
+from primus_mcp.units import GIB
+
+AMD = ("mi300x", "mi325x", "mi350x", "mi355x")
+
+
+def _documents() -> dict[str, dict[str, Any]]:
+    folder = files("primus_mcp") / "catalog" / "hardware"
+    return {entry.name: yaml.safe_load(entry.read_text(encoding="utf-8")) for entry in folder.iterdir() if entry.name.endswith(".yaml")}
+
+
+def _entries(node: object, path: str) -> list[tuple[str, dict[str, Any]]]:
+    if not isinstance(node, dict):
+        return []
+    if "value" in node or "derived_from" in node:
+        return [(path, node)]
+    return [entry for key, value in node.items() for entry in _entries(value, f"{path}.{key}")]
+
+
+ENTRIES = [entry for name, document in sorted(_documents().items()) for entry in _entries(document, name)]
+
+
+def test_every_figure_has_a_source_and_a_value_inside_its_range() -> None:
+    assert len(ENTRIES) > 300
+    for path, entry in ENTRIES:
+        assert len(str(entry["source"])) > 3, path
+        assert ("value" in entry) != ("derived_from" in entry), path
+        if "range" in entry:
+            assert entry["range"][0] <= entry["value"] <= entry["range"][1], path
+
+
+def test_no_bare_number_stands_beside_the_figures() -> None:
+    for name, document in _documents().items():
+        for block in ("device", "network", "profiles", "rates", "figures"):
+            for key, value in document.get(block, {}).items():
+                assert isinstance(value, dict) or key in ("node_topology", "switch_topology", "spans_nodes"), f"{name}: {block}.{key}"
+
+
+def test_the_four_instinct_gpus_have_the_published_memory_and_peaks() -> None:
+    usable = {"mi300x": 191.98, "mi325x": 255.98, "mi350x": 287.98, "mi355x": 287.98, "h100": 79.19, "b200": 178.35}
+    for name, gib in usable.items():
+        assert gpu_profile(name).hbm_bytes / GIB == pytest.approx(gib, abs=0.005)
+    # 256 CU x 4096 FLOP x 2.4 GHz, 304 CU x 2048 x 2.1 GHz
+    assert gpu_profile("mi355x").peak_flops["bf16"] == pytest.approx(256 * 4096 * 2.4e9, rel=1e-4)
+    assert gpu_profile("mi300x").peak_flops["bf16"] == pytest.approx(304 * 2048 * 2.1e9, rel=1e-4)
+    assert gpu_profile("mi355x").supports_mxfp8
+    assert not gpu_profile("mi300x").supports_mxfp8
+
+
+def test_an_architecture_name_chooses_its_most_common_gpu() -> None:
+    assert gpu_profile("gfx950").name == "mi355x"
+    assert gpu_profile("gfx942") is gpu_profile("MI300X")
+    assert gpu_aliases()["gfx950"] == "mi355x"
+
+
+def test_an_unknown_gpu_names_the_closest_and_the_list() -> None:
+    with pytest.raises(InputError, match=r"unknown GPU 'mi35x'; did you mean mi3\d\dx\? known: .*mi355x"):
+        gpu_profile("mi35x")
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_every_gpu_sustains_less_than_its_peak_and_names_its_dated_profile(name: str) -> None:
+    gpu = gpu_profile(name)
+    assert 1 <= len(gpu.profiles) <= 2
+    for profile in gpu.profiles.values():
+        assert re.fullmatch(r"\d{4}-\d{2}", profile.date)
+        for precision, rate in profile.sustained_flops.items():
+            assert 0.3 * gpu.peak_flops[precision] < rate < 0.9 * gpu.peak_flops[precision]
+        assert profile.attention_backward_flops < profile.attention_forward_flops < gpu.peak_flops["bf16"]
+        for rate_name in (
+            "link_efficiency",
+            "all_to_all_link_efficiency",
+            "deepep_link_efficiency",
+            "nic_efficiency",
+            "elementwise_hbm_efficiency",
+        ):
+            assert 0.3 < getattr(profile, rate_name) <= 1.0
+
+
+@pytest.mark.parametrize("name", AMD)
+def test_each_used_figure_carries_its_source_in_the_record(name: str) -> None:
+    profile = software_profile(gpu_profile(name))
+    for key in ("sustained_tflops.bf16", "attention_forward_tflops", "link_efficiency", "figures.attention_ramp_seq_forward"):
+        assert profile.sources[key]
+    assert "rates.elementwise_hbm_efficiency" in profile.sources
+
+
+def test_a_sibling_rule_scales_by_the_declared_ratio_and_says_so() -> None:
+    own, sibling = gpu_profile("mi350x"), gpu_profile("mi355x")
+    ratio = own.peak_flops["bf16"] / sibling.peak_flops["bf16"]
+    mine, theirs = software_profile(own), software_profile(sibling)
+    assert mine.sustained_flops["bf16"] == pytest.approx(ratio * theirs.sustained_flops["bf16"])
+    assert mine.attention_forward_flops == pytest.approx(ratio * theirs.attention_forward_flops)
+    assert mine.sources["sustained_tflops.bf16"].startswith("derived from mi355x by the ratio of device.peak_tflops.bf16")
+
+
+def test_a_figure_that_nobody_knows_raises_instead_of_defaulting() -> None:
+    with pytest.raises(UnknownFigureError, match="warp_speed"):
+        _ = Figures({"known": 1.0})["warp_speed"]
+
+
+def test_an_unknown_profile_is_refused_with_the_list() -> None:
+    with pytest.raises(InputError, match="rocm-2026"):
+        make_cluster("mi355x", profile="rocm-2025")
+
+
+def test_loading_is_cached_so_that_a_cluster_is_a_cheap_key() -> None:
+    assert make_cluster("mi355x") == make_cluster("mi355x")
+    assert hash(make_cluster("mi355x")) == hash(make_cluster("mi355x"))
