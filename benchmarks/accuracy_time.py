@@ -184,8 +184,8 @@ def score(rows: list[dict[str, Any]], backend: Any) -> None:
         try:
             arch, config = case_of(row, flags)
             result = project_performance(arch, config, cluster_of(row), gemm_backend=backend)
-        except (LookupError, PrimusMcpError) as reason:
-            skipped[str(reason)] += 1
+        except (LookupError, PrimusMcpError) as problem:
+            skipped[str(problem)] += 1
             continue
         seen.add(key)
         errors.append((row, row["tokens_s_gpu"] / result.tokens_per_s_per_gpu - 1, result))

@@ -27,12 +27,16 @@ def _launch_s(rates: Rates, settings: LayerSettings) -> float:
     return rates.cluster.profile.launch_s * TIME["host_work_per_launch"] * pieces
 
 
+def _unsynchronised(forward_s: float, backward_s: float) -> HostCost:
+    return HostCost(forward_s=forward_s, backward_s=backward_s, dispatch_s=forward_s + backward_s)
+
+
 def _dense_host(rates: Rates, arch: Architecture, settings: LayerSettings) -> HostCost:
     if settings.full_graph:
         return HostCost()
     each = _launch_s(rates, settings)
     attention, mlp = host.attention_launches(arch, settings), host.dense_launches(settings)
-    return HostCost(forward_s=(attention[0] + mlp[0]) * each, backward_s=(attention[1] + mlp[1]) * each)
+    return _unsynchronised((attention[0] + mlp[0]) * each, (attention[1] + mlp[1]) * each)
 
 
 def _moe_host(rates: Rates, arch: Architecture, settings: LayerSettings, pieces: tuple[Piece, ...]) -> HostCost:
@@ -50,11 +54,12 @@ def _moe_host(rates: Rates, arch: Architecture, settings: LayerSettings, pieces:
     backward_s = (attention[1] + dispatch[1] + experts[1]) * each + loops[1] * loop_s
     syncs = host.synchronisations(settings)
     if not syncs:
-        return HostCost(forward_s=before_s + after_s, backward_s=backward_s)
+        return _unsynchronised(before_s + after_s, backward_s)
     gpu_after_s = sum(p.forward_s for p in pieces if p.name in AFTER_SYNC)
     gpu_s = sum(p.forward_s for p in pieces)
     joined = joined_s(gpu_s - gpu_after_s, before_s) + joined_s(gpu_after_s, after_s)
-    return HostCost(backward_s=backward_s, stall_s=joined - gpu_s + syncs * TIME["sync_bubble_s"])
+    stall_s = joined - gpu_s + syncs * TIME["sync_bubble_s"]
+    return HostCost(backward_s=backward_s, stall_s=stall_s, dispatch_s=before_s + after_s + backward_s)
 
 
 def _weight_casts_s(rates: Rates, arch: Architecture, settings: LayerSettings, *, moe: bool) -> float:
@@ -81,7 +86,7 @@ def _end_host(rates: Rates, settings: LayerSettings) -> HostCost:
     if settings.full_graph:
         return HostCost()
     each_s = TIME["launches.ends"] * _launch_s(rates, settings)
-    return HostCost(forward_s=each_s, backward_s=each_s)
+    return _unsynchronised(each_s, each_s)
 
 
 @lru_cache(maxsize=_CACHED_PARTS)

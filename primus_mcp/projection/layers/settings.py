@@ -44,18 +44,18 @@ _COPIED = (
     "shared_expert_overlap",
     "overlap_moe_a2a",
     "forced_balance",
-    "deepep_num_cu",
     "expert_load_imbalance",
     "a2a_ep_size",
 )
-_RESOLVED_FROM = ("fp8", "fp8_recipe", "fp4", "finetune")
+_RESOLVED_FROM = ("fp8", "fp8_recipe", "fp4", "finetune", "lora_rank")
 _read = attrgetter(*_COPIED, *_RESOLVED_FROM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSettings:
     """See `TrainingConfig` for the copied fields. Resolved: the precision that linear and expert GEMMs really run in, the bytes an
-    element that casting their inputs and output gradients moves, and whether weights have gradients (not under LoRA).
+    element that casting their inputs and output gradients moves, whether weights have gradients (not under LoRA),
+    and the rank of adapters on QKV and projection (0: none).
     """
 
     tp: int
@@ -86,7 +86,6 @@ class LayerSettings:
     shared_expert_overlap: bool
     overlap_moe_a2a: bool
     forced_balance: bool
-    deepep_num_cu: int
     expert_load_imbalance: float
     a2a_ep_size: int | None
     linear_precision: Precision
@@ -94,6 +93,7 @@ class LayerSettings:
     linear_cast_bytes: float
     expert_cast_bytes: float
     trains_weights: bool
+    adapter_rank: int
 
     def tokens(self, arch: Architecture) -> float:
         """Tokens of one micro-batch on a rank: MBS * seq / CP."""
@@ -157,4 +157,5 @@ def _settings(values: tuple[Any, ...]) -> LayerSettings:
         linear_cast_bytes=_cast_bytes(linear, probe.fp8_recipe, turbo=probe.turbo_gemm),
         expert_cast_bytes=_cast_bytes(expert, probe.fp8_recipe, turbo=probe.grouped_gemm == "turbo"),
         trains_weights=probe.finetune != "lora",
+        adapter_rank=probe.lora_rank if probe.finetune == "lora" else 0,
     )

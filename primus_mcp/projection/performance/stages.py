@@ -23,7 +23,7 @@ class StageCost:
     """Seconds a micro-batch. `backward_s` = input gradient with recompute, `weight_s` = weight gradient.
 
     `shares` sum to forward + backward + weight. `transfers` are whole communication times by collective (replays included),
-    `exposed` what of them nothing hides. `host_ratio` = host over GPU seconds. `once_s` runs once an iteration.
+    `exposed` what of them nothing hides. `host_ratio` = CPU over GPU seconds, without replays. `once_s` runs once an iteration.
     """
 
     forward_s: float
@@ -60,7 +60,7 @@ class _Sums:
     """Accumulates parts of one chunk."""
 
     def __init__(self) -> None:
-        self.forward = self.backward = self.weight = self.replay = self.stall = self.once = 0.0
+        self.forward = self.backward = self.weight = self.replay = self.stall = self.once = self.dispatch = 0.0
         self.host_forward = self.host_backward = 0.0
         self.shares: defaultdict[str, float] = defaultdict(float)
         self.transfers: defaultdict[str, float] = defaultdict(float)
@@ -72,6 +72,7 @@ class _Sums:
         self.weight += times * part.weight_s
         self.once += times * part.once_s
         self.stall += times * part.host.stall_s
+        self.dispatch += times * part.host.dispatch_s
         self.host_forward += times * part.host.forward_s
         self.host_backward += times * part.host.backward_s
         if whole_replay:
@@ -106,7 +107,7 @@ class _Sums:
             shares=tuple(shares.items()),
             transfers=tuple(self.transfers.items()),
             exposed=tuple(self.exposed.items()),
-            host_ratio=(self.host_forward + self.stall + self.host_backward) / (gpu + self.replay) if gpu else 0.0,
+            host_ratio=self.dispatch / gpu if gpu else 0.0,
             once_s=self.once,
         )
 

@@ -13,30 +13,30 @@ LAUNCH_BOUND_RATIO = 0.8
 FEW_MICRO_BATCHES = 5
 
 
-def _expert_warnings(arch: Architecture, config: TrainingConfig, cluster: Cluster, placement: Placement) -> list[tuple[str, str]]:
-    if not arch.is_moe:
-        return []
-    found = []
+def _balance(config: TrainingConfig) -> tuple[str, str]:
     if config.forced_balance:
-        found.append(
-            (
-                "forced_balance",
-                "experts are force-balanced: learned routing is slower (one published pair: 385 against 557 TFLOP/s on DeepSeek-V2-Lite)",
-            )
+        return (
+            "forced_balance",
+            "experts are force-balanced: learned routing is slower (one published pair: 385 against 557 TFLOP/s on DeepSeek-V2-Lite)",
         )
+    if config.expert_load_imbalance == 1.0:
+        return "balance_assumed", "learned routing is priced as balanced; expert_load_imbalance prices a slower worst rank"
+    return "imbalance_priced", f"every MoE layer waits for a rank with {config.expert_load_imbalance:g}x the mean load"
+
+
+def _expert_warnings(config: TrainingConfig, cluster: Cluster, placement: Placement) -> list[tuple[str, str]]:
+    found = [_balance(config)]
     if config.ep * config.etp > cluster.network.node_size:
-        found.append(
-            ("expert_parallel_across_nodes", f"EP {config.ep} leaves the node: no AMD run with inter-node EP validates this figure")
-        )
+        text = f"EP {config.ep} leaves the node: no AMD run with inter-node EP validates this figure"
+        found.append(("expert_parallel_across_nodes", text))
     if config.ep == 1:
         found.append(("experts_without_ep", "every GPU holds all experts: no AMD run with EP 1 validates this figure"))
+    if config.a2a_ep_size not in (None, config.ep):
+        text = f"the exchange is priced for {config.a2a_ep_size} ranks (target_ep_size), the run has EP {config.ep}"
+        found.append(("exchange_override", text))
     if placement.micro_batches <= FEW_MICRO_BATCHES and placement.expert_dp * config.ep > cluster.gpus_per_node:
-        found.append(
-            (
-                "few_micro_batches",
-                f"{placement.micro_batches} micro-batches leave little to hide the gradient exchange behind: its exposure is not validated",
-            )
-        )
+        text = f"{placement.micro_batches} micro-batches leave little to hide the experts' gradient exchange behind: not validated"
+        found.append(("few_micro_batches", text))
     return found
 
 
@@ -44,17 +44,14 @@ def performance_warnings(
     arch: Architecture, config: TrainingConfig, cluster: Cluster, placement: Placement, stages: tuple[StageCost, ...]
 ) -> Warnings:
     """(code, text) of everything a reader must know beside the figures."""
-    found = _expert_warnings(arch, config, cluster, placement)
+    found = _expert_warnings(config, cluster, placement) if arch.is_moe else []
     host_ratio = max(stage.host_ratio for stage in stages)
     if host_ratio > LAUNCH_BOUND_RATIO:
-        found.append(
-            ("launch_bound", f"the CPU needs {host_ratio:.1f}x the GPU's time to launch kernels: NUMA binding and a larger MBS matter")
-        )
+        text = f"the CPU needs {host_ratio:.1f}x the GPU's time to launch kernels: NUMA binding and a larger MBS matter"
+        found.append(("launch_bound", text))
     unvalidated = [name for name, used in (("TP", config.tp > 1), ("CP", config.cp > 1), ("FSDP2", config.use_torch_fsdp2)) if used]
     if unvalidated and cluster.gpu.vendor == "amd":
-        found.append(("not_validated", f"no published AMD run with {' or '.join(unvalidated)} > 1 validates the time of its traffic"))
+        found.append(("not_validated", f"no published AMD run validates the time of {' and '.join(unvalidated)} traffic"))
     if config.optimizer == "muon":
         found.append(("muon_not_priced", "the matrix products of Muon's orthogonalisation are not priced: the optimizer step is too short"))
-    if config.finetune == "lora":
-        found.append(("lora_adapters_not_priced", "adapter GEMMs are not priced, only the missing weight gradients"))
     return tuple(found)
