@@ -1,0 +1,96 @@
+"""Tools that run the seed plan, draw, and write what to run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from primus_mcp.errors import InputError
+from primus_mcp.evaluation.rank import is_candidate
+from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.reports.best import best_block, exports_block
+from primus_mcp.reports.summary import baseline_of, overlay_name
+from primus_mcp.session import PLOT_NAME, SUMMARY_NAME
+from primus_mcp.space.knobs import TrialConfig
+from primus_mcp.space.overlay import exports
+from primus_mcp.tools.history import find_trial
+from primus_mcp.tools.registry import ToolContext, tool
+from primus_mcp.tools.results import Exported, Picture, SeedsPriced
+from primus_mcp.trials.log import LOG_NAME
+from primus_mcp.trials.scratchpad import SCRATCHPAD_NAME
+
+MAX_SKIPPED = 10
+BEST = -1
+
+
+@tool("Run the seed plan", toolset="evaluate", idempotent=True, long=True)
+def seed_trials(context: ToolContext) -> SeedsPriced:
+    """Evaluate the search's own impact-ordered plan until seed_budget is used; the best start. Illegal and infeasible seeds are free."""
+    session = context.session
+
+    def progress(priced: int, limit: int, best: EvaluationResult | None) -> None:
+        speed = best.tokens_per_s_per_gpu if best else None
+        context.progress(priced, limit, f"{len(session.history())} tried" + (f", best {speed:,.0f} tokens/s/GPU" if speed else ""))
+
+    run = session.run_seeds(progress=progress, should_stop=context.should_stop)
+    best, baseline = session.best().best, baseline_of(session.history(), session.pins)
+    return SeedsPriced(
+        stopped_because=run.stopped_because,
+        priced=run.priced,
+        skipped=[f"{label}: {reason}" for label, reason in run.skipped[:MAX_SKIPPED]],
+        trials=len(session.history()),
+        best_trial_id=best.trial_id if best else None,
+        best_tokens_per_s_per_gpu=best.tokens_per_s_per_gpu if best else None,
+        baseline_tokens_per_s_per_gpu=baseline.result.tokens_per_s_per_gpu if baseline and is_candidate(baseline.result) else None,
+        next="get_best, then explain_trial and evaluate_simulate to improve on it" if best else "get_history says why nothing fits",
+    )
+
+
+@tool("Plot the trials", toolset="inspect", read_only=False, idempotent=True)
+def plot_trials(context: ToolContext) -> Picture:
+    """A picture of throughput and memory by trial (PNG); the file stays in the out-dir."""
+    session = context.session
+    session.finish("running")
+    best = session.best().best
+    path = session.folder.path / PLOT_NAME
+    return Picture(
+        png=path.read_bytes(), trials=len(session.history()), best_trial_id=best.trial_id if best else None, path=str(path), next="get_best"
+    )
+
+
+@tool("Export what to run", toolset="inspect", read_only=False, idempotent=True)
+def export_best(context: ToolContext, trial_id: Annotated[int, Field(ge=BEST, description="-1: the best trial")] = BEST) -> Exported:
+    """What to run: PRIMUS_* exports and the workload YAML of the best trial (or of another), all artefacts written."""
+    session = context.session
+    best = session.best()
+    if trial_id == BEST:
+        if best.best is None or best.best.trial_id is None:
+            raise InputError("no trial fits yet", where="export_best", remedy="seed_trials, or evaluate_simulate")
+        trial_id = best.best.trial_id
+    record = find_trial(session, trial_id)
+    if not is_candidate(record.result):
+        raise InputError(
+            f"trial {trial_id} cannot be recommended: {record.result.reason}",
+            where="trial_id",
+            remedy="choose one that get_history lists as fits",
+        )
+    if record.result.fidelity == "synthetic":
+        raise InputError("the numbers of a dry session are made up", where="export_best", remedy="open the session without mode dry")
+    session.finish("running")
+    folder = session.folder.path
+    trial = TrialConfig.model_validate(record.trial)
+    lines = exports(session.workload, trial)
+    path = folder / overlay_name(trial_id)
+    baseline = baseline_of(session.history(), session.pins)
+    note = best.note if best.best is not None and best.best.trial_id == trial_id else None
+    block = best_block(record.result, trial=record.trial, baseline=baseline.result if baseline else None, note=note)
+    return Exported(
+        trial_id=trial_id,
+        block=f"{block}\n\n{exports_block(lines, str(path))}",
+        exports=list(lines),
+        overlay=path.read_text(encoding="utf-8"),
+        overlay_path=str(path),
+        files=[str(folder / name) for name in (LOG_NAME, SUMMARY_NAME, PLOT_NAME, SCRATCHPAD_NAME)],
+        next="run it, and compare the measured tokens/s/GPU with the projected",
+    )

@@ -1,0 +1,103 @@
+"""Tools that price a configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from primus_mcp.errors import InputError
+from primus_mcp.evaluation.evaluators import NO_GPU, NO_GPU_REMEDY, FullEvaluator, make_evaluator
+from primus_mcp.evaluation.rank import is_candidate
+from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.reports.tables import verdict
+from primus_mcp.session import TuningSession
+from primus_mcp.tools.configuration import ConfigJson, knobs_of, trial_of
+from primus_mcp.tools.registry import ToolContext, tool
+from primus_mcp.tools.results import Evaluated
+from primus_mcp.units import bytes_to_gb
+
+SHARED_FIELDS = tuple(
+    name for name in Evaluated.model_fields if name in EvaluationResult.model_fields and name not in ("resolved", "warnings")
+)
+
+
+def evaluated_fields(session: TuningSession, result: EvaluationResult) -> dict[str, Any]:
+    """What every result about one configuration says. Warnings of the workload itself are told when it is opened, not here."""
+    told = {finding.code for finding in session.workload.findings}
+    best = session.best().best
+    return {
+        **{name: getattr(result, name) for name in SHARED_FIELDS},
+        "cluster": session.target.cluster.name,
+        "verdict": verdict(result) or ("fits" if result.within_margin else "memory unknown"),
+        "memory_cap_gb": bytes_to_gb(session.target.cluster.memory_cap_bytes),
+        "resolved": knobs_of(result.resolved),
+        "warnings": [warning.text for warning in result.warnings if warning.code not in told],
+        "best_trial_id": best.trial_id if best else None,
+        "best_tokens_per_s_per_gpu": best.tokens_per_s_per_gpu if best else None,
+    }
+
+
+def _next(result: EvaluationResult, session: TuningSession) -> str:
+    if not result.legal:
+        return "change what reason names; get_legal_axes lists the legal values"
+    if result.within_margin is False:
+        return (
+            f"explain_trial(trial_id={result.trial_id}) names changes that fit"
+            if result.trial_id is not None
+            else "lower mbs, recompute more, or shard more (tp, pp, ep)"
+        )
+    if result.source == "memory_only":
+        return "evaluate_simulate prices its throughput"
+    best = session.best().best
+    if best is not None and best.trial_id == result.trial_id:
+        return f"best so far; explain_trial(trial_id={result.trial_id}) names its bottlenecks"
+    return "try another change, or get_best"
+
+
+@tool("Check memory only", toolset="evaluate", read_only=True, listed_result=True)
+def evaluate_memory_only(context: ToolContext, config_json: ConfigJson = None) -> Evaluated:
+    """Cheapest check: is it legal and does it fit in memory? No throughput; not logged."""
+    session = context.session
+    trial = trial_of(session, config_json)
+    known = session.log.find(session.evaluator.key(trial))
+    if known is not None:
+        result = known.result
+    elif isinstance(session.evaluator, FullEvaluator):
+        result = session.evaluator.evaluate_memory_only(trial)
+    else:
+        result = session.evaluator.evaluate(trial)
+    return Evaluated(**evaluated_fields(session, result), repeated=known is not None, next=_next(result, session))
+
+
+def _evaluate(context: ToolContext, session: TuningSession, config_json: object) -> Evaluated:
+    trial = trial_of(session, config_json)
+    known = session.log.find(session.evaluator.key(trial)) is not None
+    result = session.evaluate(trial, origin=context.origin)
+    return Evaluated(**evaluated_fields(session, result), repeated=known, next=_next(result, session))
+
+
+@tool("Price a configuration", toolset="evaluate", idempotent=True, listed_result=True)
+def evaluate_simulate(context: ToolContext, config_json: ConfigJson = None) -> Evaluated:
+    """Price memory and throughput (tokens/s/GPU) of a configuration by projection and log it as a trial. Repeats are free."""
+    return _evaluate(context, context.session, config_json)
+
+
+@tool("Measure a configuration", toolset="benchmark", long=True, open_world=True)
+def evaluate_with_benchmark(context: ToolContext, config_json: ConfigJson = None) -> Evaluated:
+    """Measure a configuration on this host's GPUs; takes minutes and counts in max_benchmark_calls. Needs has_gpu in the cluster."""
+    session = context.session
+    if not session.target.benchmark_host.has_gpu:
+        raise InputError(NO_GPU, remedy=f"{NO_GPU_REMEDY} (over MCP: evaluate_simulate)")
+    evaluator = make_evaluator(session.evaluator.rules, profiling_mode="benchmark", has_gpu=True)
+    measuring = TuningSession(
+        session.workload, session.target, evaluator, session.folder.path, limits=session.budget.limits, pins=session.pins
+    )
+    return _evaluate(context, measuring, config_json)
+
+
+def better(result: EvaluationResult, than: EvaluationResult | None) -> bool:
+    """Whether a candidate is faster than another trial (any candidate is, than one that is none)."""
+    if not is_candidate(result):
+        return False
+    if than is None or not is_candidate(than):
+        return True
+    return (result.tokens_per_s_per_gpu or 0.0) > (than.tokens_per_s_per_gpu or 0.0)
