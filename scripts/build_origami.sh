@@ -1,7 +1,7 @@
 #!/bin/sh
 # Builds rocm-origami (AMD's analytical GEMM model) into a Python environment; no GPU is needed, only HIP's headers.
 # Usage: scripts/build_origami.sh [PYTHON]      (default: .venv/bin/python, run from the project's root)
-# Debian / Ubuntu packages: rocm-cmake libamdhip64-dev hipcc (installed here when root and apt-get are at hand).
+# Debian 12 packages: rocm-cmake libamdhip64-dev hipcc g++ (installed here when root and apt-get are at hand).
 set -eu
 
 python=${1:-.venv/bin/python}
@@ -13,7 +13,7 @@ if "$python" -c "import origami" 2>/dev/null; then
 fi
 
 missing=""
-for package in rocm-cmake libamdhip64-dev hipcc cmake g++; do
+for package in rocm-cmake libamdhip64-dev hipcc g++; do
     dpkg -s "$package" >/dev/null 2>&1 || missing="$missing $package"
 done
 if [ -n "$missing" ]; then
@@ -27,7 +27,7 @@ if [ -n "$missing" ]; then
     fi
 fi
 
-"$python" -m pip install --quiet "nanobind>=2.4,<3" "scikit-build-core>=0.10"
+"$python" -m pip install --quiet "nanobind>=2.4,<3"
 rocm=/usr/share/rocm
 CMAKE_ARGS="-DFETCHCONTENT_SOURCE_DIR_ROCM-CMAKE=$rocm -DCMAKE_MODULE_PATH=$rocm/cmake \
 -DFETCHCONTENT_TRY_FIND_PACKAGE_MODE=ALWAYS -Dnanobind_DIR=$("$python" -m nanobind --cmake_dir) \
