@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from memory_cases import deepseek_v3, dense, llama_70b, mixtral_8x7b, run
 
@@ -111,7 +113,7 @@ def test_tied_embeddings_are_stored_twice_only_when_the_ends_are_on_different_ra
         ({"optimizer": "sgd"}, 14),
     ],
 )
-def test_each_state_has_its_own_dtype(settings: dict[str, object], bytes_per_parameter: int) -> None:
+def test_each_state_has_its_own_dtype(settings: dict[str, Any], bytes_per_parameter: int) -> None:
     arch = dense(2, 1024, 4096, 8, 4, 1280, 128)
     assert run(arch, 1, **settings).worst.param_optimizer_bytes == bytes_per_parameter * 34_083_840
 
@@ -142,7 +144,7 @@ def test_bf16_gradients_without_precision_aware_states_are_cast_for_the_step() -
         ({"turbo_gemm": True, "fp8_recipe": "delayed"}, 0, 2),
     ],
 )
-def test_fp8_copies_of_linear_weights(settings: dict[str, object], copies: int, weights: int) -> None:
+def test_fp8_copies_of_linear_weights(settings: dict[str, Any], copies: int, weights: int) -> None:
     """2 layers of linears, 2 * 15,728,640 elements; embedding, head and norms (2,626,560... rest) stay BF16."""
     arch = dense(2, 1024, 4096, 8, 4, 1280, 128)
     linears = 2 * 15_728_640

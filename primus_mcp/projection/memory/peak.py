@@ -10,11 +10,10 @@ from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.memory.profile import ZERO, Moment, Profile, Vector, add
 from primus_mcp.projection.memory.stage import Stage
 from primus_mcp.projection.pipeline.live import LiveState, live_states
+from primus_mcp.projection.pipeline.rules import overlapped_schedule
 
 ScheduleKey = tuple[str, int, int, int, int | None]
 """Schedule, PP, VPP, micro-batches, group size."""
-
-_STEADY_GROUPS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,20 +27,10 @@ class Peak:
     moment: str
 
 
-def representative_micro_batches(micro_batches: int, pp: int, group_size: int | None) -> int:
-    """A smaller number of micro-batches with the same live states: schedules repeat after their warm-up, group by group."""
-    group = max(group_size or pp, pp)
-    if micro_batches <= _STEADY_GROUPS * group:
-        return micro_batches
-    return _STEADY_GROUPS * group + micro_batches % group
-
-
 def schedule_key(config: TrainingConfig, micro_batches: int) -> ScheduleKey:
-    """What live states depend on. The zero-bubble heuristic does not repeat, so it is planned for every micro-batch."""
-    periodic = config.schedule != "zero-bubble-heuristic"
-    group = config.microbatch_group_size
-    count = representative_micro_batches(micro_batches, config.pp, group) if periodic else micro_batches
-    return config.schedule, config.pp, config.vpp, count, group
+    """What live states depend on. Overlapping the expert exchange with another micro-batch holds one chunk more."""
+    name = overlapped_schedule(config.schedule) if config.overlap_moe_a2a else config.schedule
+    return name, config.pp, config.vpp, micro_batches, config.microbatch_group_size
 
 
 @lru_cache(maxsize=65536)

@@ -147,7 +147,7 @@ class ActivationSettings:
 
         Source: AMD-AGI/Primus@fd1eeabb (grouped_gemm gmm has beta 0; Turbo before August 2026 has no fusion).
         """
-        fuses = self.grouped_gemm == "te" if expert else not self.turbo_gemm
+        fuses = self.grouped_gemm in ("te", "sequential") if expert else not self.turbo_gemm
         return fuses and self.gradient_accumulation_fusion and self.trains_weights
 
     def wgrad_bytes(self, rows: float, columns: float, *, expert: bool = False) -> float:
