@@ -16,7 +16,7 @@ PIPELINE = {"pp": 4, "gbs": 256}
 def test_overlapped_gradient_reduction_hides_most_of_it() -> None:
     exposed, hidden = dense(overlap_grad_reduce=False, overlap_param_gather=False), dense(overlap_param_gather=False)
     assert hidden.iteration_s < exposed.iteration_s
-    assert exposed.exposed_s["gradients"] == exposed.communication_s["gradients"]
+    assert exposed.exposed_s["gradients"] == pytest.approx(exposed.communication_s["gradients"])
     assert hidden.exposed_s["gradients"] < exposed.exposed_s["gradients"]
 
 

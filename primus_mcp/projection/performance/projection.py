@@ -53,6 +53,7 @@ def _rank_time(
         exchange=rank_exchange(rates, arch, config, placement, rank, parameters, times),
         optimizer_s=optimizer_s(rates, config, placement, parameters),
         end_s=run.rank_end_s[rank],
+        busy_s=run.rank_busy_s[rank],
         sends=placement.micro_batches * (2 * placement.vpp - ends_of_model),
     )
 
@@ -63,7 +64,7 @@ def _iteration(
     run = timeline(config, placement, stages, one_hop_s)
     free = timeline(config, placement, stages, 0.0) if one_hop_s else run
     ranks = tuple(_rank_time(rates, arch, config, placement, stages, run, rank) for rank in range(placement.pp))
-    return iteration_time(ranks, free.rank_end_s, placement.micro_batches, one_hop_s), run
+    return iteration_time(ranks, free.step_s, placement.micro_batches, one_hop_s), run
 
 
 def project_performance(

@@ -12,7 +12,7 @@ Warnings = tuple[tuple[str, str], ...]
 class PerformanceProjection:
     """One training iteration of a configuration on a cluster. Seconds unless the name says otherwise.
 
-    `time_breakdown_s` follows the critical pipeline rank and sums to `iteration_s`. `communication_s` is the whole time its transfers
+    `time_breakdown_s` is of the busiest pipeline rank and sums to `iteration_s`. `communication_s` is the whole time its transfers
     take in an iteration, `exposed_s` what nothing hides (keys: tp, cp, a2a, pp, gradients, parameters). `model_flops` is of the whole job
     (see flops.py); `mfu` divides by the dense peak of `gemm_precision`, the precision that most GEMM FLOPs run in.
     """
