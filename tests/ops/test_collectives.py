@@ -133,6 +133,30 @@ def test_expert_exchange_of_deepseek_v3_shapes() -> None:
     assert undeduplicated * 1e3 == pytest.approx(2.23, rel=0.06)
 
 
+# ROCm/mori@624002c README: 4096 tokens, h 7168, top 8; fp8 dispatch, bf16 combine; GB/s of received bytes, the local rank's included.
+@pytest.mark.parametrize(
+    ("gpu", "ep", "dispatch_gb_per_s", "combine_gb_per_s", "copies", "tolerance"),
+    [
+        ("mi300x", 8, 307, 330, 5.25, 0.09),
+        ("mi355x", 8, 345, 420, 5.25, 0.09),
+        ("mi300x", 16, 171, 219, 6.45, 0.2),
+        ("mi355x", 16, 179, 234, 6.45, 0.2),
+        ("mi300x", 32, 103, 91, 7.18, 0.2),
+        ("mi355x", 32, 85, 110, 7.18, 0.25),
+    ],
+)
+def test_mori_dispatch_and_combine_are_met(
+    gpu: str, ep: int, dispatch_gb_per_s: float, combine_gb_per_s: float, copies: float, tolerance: float
+) -> None:
+    cluster = make_cluster(gpu, num_nodes=4)
+    for element_bytes, rate in ((1, dispatch_gb_per_s), (2, combine_gb_per_s)):
+        measured_s = 4096 * copies * 7168 * element_bytes / (rate * 1e9)
+        modelled_s = expert_exchange_s(
+            cluster, tokens=4096, token_bytes=7168 * element_bytes, topk=8, num_experts=256, ep=ep, deepep=True, forced_balance=False
+        )
+        assert modelled_s == pytest.approx(measured_s, rel=tolerance)
+
+
 # ---- distinct destinations
 @pytest.mark.parametrize(
     ("experts", "topk", "ep", "even", "random"),

@@ -63,12 +63,19 @@ def all_to_all_s(cluster: Cluster, num_bytes: float, size: int, stride: int = 1)
     """Library all-to-all in which each rank sends `num_bytes` in all, equal shares to `size` ranks (its own share stays).
 
     t = max(local, NIC) + fixed. local = n (l-1)/g / (egress x library efficiency); on a rail network (no inter-node switch) bytes for
-    another rail cross the domain first, which adds n (g-l)/g (l-1)/l. NIC = n (g-l)/g / NIC share.
+    another rail cross the domain first, which adds n (g-l)/g (l-1)/l. NIC = n (g-l)/g / (NIC share x its all-to-all efficiency).
     Source: time.md A2A; 8 x MI355X reach 361 GB/s at 16 GiB, training dispatch about 280. Known error: 20%.
     """
     if size <= 1 or num_bytes <= 0:
         return 0.0
-    links = group_links(cluster, size, stride, local_efficiency=cluster.profile.all_to_all_link_efficiency)
+    profile = cluster.profile
+    links = group_links(
+        cluster,
+        size,
+        stride,
+        local_efficiency=profile.all_to_all_link_efficiency,
+        nic_efficiency=profile.figures["all_to_all_nic_efficiency"],
+    )
     local, group = links.local, links.size
     inside = num_bytes * (local - 1) / group
     outside = num_bytes * (group - local) / group
@@ -116,8 +123,10 @@ def expert_exchange_s(
     """One dispatch or one combine of `tokens` of this rank over `ep` ranks; a layer makes 4 (two forward, two backward).
 
     library: every one of the k copies travels: all_to_all(tokens k token_bytes). DeepEP: one copy a destination rank inside the
-    domain, one a node over the NIC, forwarded there: t = max(T r B (g-1)/g / (egress x DeepEP eff), T r_n B (n-1)/n / NIC) + fixed.
-    Known error: library 5% against 2.23 ms measured on MI355X EP 8; DeepEP across nodes untested on AMD.
+    domain, one a node over the NIC, forwarded there. The two hops overlap in part: t = (local^q + NIC^q)^(1/q) + fixed, with
+    local = T r B (g-1)/g / (egress x DeepEP efficiency), NIC = T r_n B (n-1)/n / NIC share, q a figure of the profile.
+    Known error: 8% in a node and 10% across nodes against MORI's dispatch and combine on MI300X and MI355X (EP 8, 16, 32); no bound on
+    Primus-Turbo's own kernels across nodes, which publish nothing. Library: no measurement of training sizes.
     """
     if ep <= 1 or tokens <= 0:
         return 0.0
@@ -132,7 +141,9 @@ def expert_exchange_s(
         nodes = links.domains
         node_copies = distinct_destinations(num_experts, topk, nodes, forced_balance=forced_balance)
         times.append(tokens * node_copies * token_bytes * (nodes - 1) / nodes / links.nic_bandwidth_bytes_per_s)
-    return max(times) + cluster.profile.figures["deepep_fixed_s"] + _first_hop_s(links)
+    norm = cluster.profile.figures["deepep_hop_norm"]
+    exchange_s: float = sum(time_s**norm for time_s in times) ** (1 / norm)
+    return exchange_s + cluster.profile.figures["deepep_fixed_s"] + _first_hop_s(links)
 
 
 def point_to_point_s(cluster: Cluster, num_bytes: float, stride: int, size: int = 2) -> float:

@@ -56,13 +56,16 @@ def nic_bytes_per_s(cluster: Cluster, span: int) -> float:
     return bandwidth * share
 
 
-def group_links(cluster: Cluster, size: int, stride: int, *, local_efficiency: float | None = None) -> GroupLinks:
-    """Reach of the group {r, r + stride, ...} of `size` ranks. `local_efficiency` replaces the profile's link efficiency."""
+def group_links(
+    cluster: Cluster, size: int, stride: int, *, local_efficiency: float | None = None, nic_efficiency: float | None = None
+) -> GroupLinks:
+    """Reach of the group {r, r + stride, ...} of `size` ranks. The efficiencies replace the profile's for links and NICs."""
     profile, network = cluster.profile, cluster.network
     local = ranks_in_domain(cluster, size, stride)
     domains = math.ceil(size / local)
     span = size * max(1, stride)
     efficiency = profile.link_efficiency if local_efficiency is None else local_efficiency
+    nic_share = profile.nic_efficiency if nic_efficiency is None else nic_efficiency
     beyond_pod = span > network.pod_size
     hop_s = network.cluster_latency_s if beyond_pod else network.nic_latency_s
     return GroupLinks(
@@ -71,6 +74,6 @@ def group_links(cluster: Cluster, size: int, stride: int, *, local_efficiency: f
         domains=domains,
         local_bandwidth_bytes_per_s=egress_bytes_per_s(cluster, local) * efficiency,
         local_step_s=network.node_latency_s + profile.figures["collective_local_step_s"],
-        nic_bandwidth_bytes_per_s=nic_bytes_per_s(cluster, span) * profile.nic_efficiency if domains > 1 else 0.0,
+        nic_bandwidth_bytes_per_s=nic_bytes_per_s(cluster, span) * nic_share if domains > 1 else 0.0,
         nic_step_s=hop_s + profile.figures["collective_nic_step_s"],
     )
