@@ -1,0 +1,79 @@
+"""`primus-mcp evaluate`: price one configuration."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from primus_mcp.cli.common import add_cluster_arguments, add_engine_arguments, add_workload_arguments, knob_values
+
+if TYPE_CHECKING:
+    from primus_mcp.evaluation.result import EvaluationResult
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Workload, cluster, knobs, --json."""
+    add_workload_arguments(parser)
+    add_cluster_arguments(parser)
+    add_engine_arguments(parser)
+    parser.add_argument("--config", metavar="JSON", help='the knobs as one JSON object, for example \'{"tp": 8, "mbs": 2}\'')
+    parser.add_argument("--set", action="append", metavar="KNOB=VALUE", help="one knob (repeatable); what is not set is the workload's own")
+    parser.add_argument("--memory-only", action="store_true", help="rules and memory, no time")
+    parser.add_argument("--json", action="store_true", help="the whole result as one JSON document")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the result; exit 3 when it is illegal or does not fit."""
+    from primus_mcp.cli.main import EXIT_NOTHING_FITS, EXIT_OK
+    from primus_mcp.cli.setup import resolve_problem, tell_notes
+    from primus_mcp.evaluation.evaluators import FullEvaluator
+    from primus_mcp.space.parsing import parse_trial
+
+    problem = resolve_problem(arguments)
+    assert isinstance(problem.evaluator, FullEvaluator)
+    base = parse_trial(arguments.config).model_dump(exclude_none=True) if arguments.config else {}
+    trial = parse_trial({**base, **knob_values(arguments.set, "--set")})
+    result = problem.evaluator.evaluate_memory_only(trial) if arguments.memory_only else problem.evaluator.evaluate(trial)
+    if arguments.json:
+        print(result.model_dump_json(indent=2))
+    else:
+        tell_notes(problem)
+        _print(result)
+    return EXIT_OK if result.legal and result.within_margin else EXIT_NOTHING_FITS
+
+
+def _print(result: EvaluationResult) -> None:
+    if not result.legal:
+        print(f"illegal: {result.reason}")
+        return
+    resolved = result.resolved or {}
+    degrees = " ".join(f"{name.upper()} {resolved[name]}" for name in ("tp", "pp", "ep", "cp", "vpp", "mbs", "gbs"))
+    print(f"configuration   {degrees}, schedule {resolved['schedule']}, recompute {resolved['recompute_granularity']}")
+    print(f"replicas        dp {result.dp}, expert dp {result.expert_dp}, {result.micro_batches} micro-batches")
+    print(
+        f"memory          {result.memory_per_gpu_gb:.1f} GB on the worst rank, at most {result.memory_upper_gb:.1f} GB: {_verdict(result)}"
+    )
+    _breakdown(result.memory_breakdown, "GB")
+    if result.tokens_per_s_per_gpu is not None:
+        print(f"throughput      {result.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {result.iteration_ms:,.0f} ms an iteration")
+        print(f"efficiency      {result.tflops_per_s_per_gpu:,.0f} TFLOP/s/GPU, MFU {result.mfu:.1%}, bubble {result.bubble_ratio:.1%}")
+        _breakdown(result.time_breakdown, "ms")
+    elif result.reason:
+        print(f"throughput      not computed: {result.reason}")
+    print(f"priced by       {result.backend or 'no GEMM model'}, profile {result.profile}")
+    if result.confidence:
+        print(f"confidence      {result.confidence}")
+    for warning in result.warnings:
+        print(f"- {warning.code}: {warning.text}")
+
+
+def _verdict(result: EvaluationResult) -> str:
+    physical = (result.fits_physically or "unknown").replace("_", " ")
+    return f"{physical}, {'within' if result.within_margin else 'over'} the safety margin"
+
+
+def _breakdown(parts: Mapping[str, float] | None, unit: str) -> None:
+    for name, value in sorted((parts or {}).items(), key=lambda item: -item[1]):
+        if value >= 0.05:
+            print(f"                {name:32} {value:10,.1f} {unit}")

@@ -1,0 +1,142 @@
+"""`primus-mcp tune`: the whole search, headless, with its artefacts."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from primus_mcp.cli.common import add_cluster_arguments, add_engine_arguments, add_workload_arguments, count, positive_number
+from primus_mcp.errors import InputError
+
+if TYPE_CHECKING:
+    from primus_mcp.cli.setup import Problem
+    from primus_mcp.reports.summary import StoppedBecause
+    from primus_mcp.session import TuningSession
+
+NO_AGENT = "WARNING: cannot import agent ({}); skipping LLM stage"
+NO_DRIVER = "the DSPy driver is not part of this version"
+MAX_LIMIT = 1e15
+PIPE_COLUMNS = 140
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Every flag of the reference's tuning agent, and ours."""
+    add_workload_arguments(parser)
+    add_cluster_arguments(parser)
+    parser.add_argument("--out-dir", type=Path, metavar="DIR", help="where trials and artefacts go (default tuning_runs/CLUSTER-WORKLOAD)")
+    parser.add_argument("--mode", choices=("dry", "memory-real", "full"), default="full", help="dry: synthetic; memory-real: memory only")
+    parser.add_argument(
+        "--profiling-mode", choices=("simulate", "benchmark"), default="simulate", help="analytic, or measured on this host"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="the same as --mode dry")
+    stage = parser.add_mutually_exclusive_group()
+    stage.add_argument("--seed-only", "--no-agent", action="store_true", help="evaluate the seed plan only, without an LLM")
+    stage.add_argument("--agent-only", action="store_true", help="skip the seed plan; run the LLM stage on the existing trials")
+    parser.add_argument("--resume", action="store_true", help="continue with the trials that lie in --out-dir")
+    parser.add_argument("--reprice", action="store_true", help="price trials of another engine, cluster or workload version again")
+    parser.add_argument("--seed-budget", type=count, metavar="N", help="seeds to price (default 12; illegal and infeasible ones are free)")
+    parser.add_argument("--pin", action="append", metavar="KNOB=VALUE", help="hold a knob at a value (repeatable), for example --pin tp=8")
+    parser.add_argument("--budget", action="append", metavar="NAME=N", help="change a limit of the cluster file (repeatable)")
+    parser.add_argument("--measured-tokens-per-s", type=positive_number, metavar="X", help="tokens/s/GPU of your own run of the baseline")
+    parser.add_argument("--measured-memory-gb", type=positive_number, metavar="Y", help="GB/GPU of your own run of the baseline")
+    add_engine_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Seeds, then the LLM stage where there is one; artefacts in every case."""
+    from primus_mcp.cli.setup import resolve_problem, tell_notes
+
+    if arguments.measured_memory_gb and not arguments.measured_tokens_per_s:
+        raise InputError("is given without --measured-tokens-per-s", where="--measured-memory-gb", remedy="give both")
+    mode = "dry" if arguments.dry_run else arguments.mode
+    problem = resolve_problem(arguments, mode=mode, profiling_mode=arguments.profiling_mode)
+    tell_notes(problem)
+    session = _open(arguments, problem)
+    stopped: StoppedBecause = "seed plan finished"
+    if not arguments.agent_only:
+        stopped = _seeds(session)
+    if not arguments.seed_only and stopped != "interrupted":
+        print(NO_AGENT.format(NO_DRIVER), file=sys.stderr)
+    session.finish(stopped)
+    return _report(arguments, session, interrupted=stopped == "interrupted")
+
+
+def _out_dir(arguments: argparse.Namespace, problem: Problem) -> Path:
+    if arguments.out_dir is not None:
+        return Path(arguments.out_dir)
+    safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in f"{problem.target.cluster.name}-{problem.workload.name}")
+    return Path("tuning_runs") / safe.lstrip(".")
+
+
+def _limits(arguments: argparse.Namespace) -> dict[str, float | None]:
+    from primus_mcp.cli.common import knob_values
+    from primus_mcp.trials.budget import LIMIT_NAMES
+
+    limits: dict[str, float | None] = {}
+    for name, value in knob_values(arguments.budget, "--budget").items():
+        if name not in LIMIT_NAMES:
+            raise InputError(f"there is no budget {name!r}", where="--budget", remedy=f"use one of {', '.join(LIMIT_NAMES)}")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_LIMIT):
+            raise InputError(f"{name}={value!r} is not a number from 0", where="--budget", remedy="write for example max_rounds=4")
+        limits[name] = value
+    if arguments.seed_budget is not None:
+        limits["seed_budget"] = arguments.seed_budget
+    return limits
+
+
+def _open(arguments: argparse.Namespace, problem: Problem) -> TuningSession:
+    from primus_mcp.session import TuningSession
+
+    out_dir = _out_dir(arguments, problem)
+    log = out_dir / "trials.jsonl"
+    if log.exists() and not arguments.resume:
+        print(f"WARNING: {log} exists; re-using (pass --resume to say so, or another --out-dir)", file=sys.stderr)
+    return TuningSession.open(
+        problem.workload,
+        problem.target,
+        problem.evaluator,
+        out_dir,
+        reprice=arguments.reprice,
+        limits=_limits(arguments),
+        pins=problem.rules.pins,
+    )
+
+
+def _seeds(session: TuningSession) -> StoppedBecause:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("seeds"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[best]}"))
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+        task = bar.add_task("seeds", total=None, best="")
+
+        def show(done: int, total: int, best: object) -> None:
+            rate = getattr(best, "tokens_per_s_per_gpu", None)
+            bar.update(task, completed=done, total=total, best="" if rate is None else f"best {rate:,.0f} tokens/s/GPU")
+
+        outcome = session.run_seeds(progress=show)
+    for label, reason in outcome.skipped:
+        print(f"note: seed {label!r} could not be priced: {reason}", file=sys.stderr)
+    return outcome.stopped_because
+
+
+def _report(arguments: argparse.Namespace, session: TuningSession, *, interrupted: bool) -> int:
+    from rich.console import Console
+
+    from primus_mcp.cli.main import EXIT_NOTHING_FITS, EXIT_OK, EXIT_STOPPED_EARLY
+    from primus_mcp.reports.tables import trials_table
+
+    records = session.history()
+    if records:
+        Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS, highlight=False).print(trials_table(records))
+        print()
+    if arguments.measured_tokens_per_s is not None:
+        print(session.compare_baseline(arguments.measured_tokens_per_s, arguments.measured_memory_gb).text + "\n")
+    print(session.report())
+    print(f"\nartefacts in {session.folder.path}")
+    if interrupted:
+        return EXIT_STOPPED_EARLY
+    return EXIT_OK if session.best().best is not None else EXIT_NOTHING_FITS

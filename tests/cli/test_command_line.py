@@ -1,0 +1,171 @@
+"""The command line as a user meets it: exit codes, one-line errors, artefacts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from primus_mcp.cli.main import main
+
+ROOT = Path(__file__).parent.parent.parent
+WORKLOAD = ROOT / "examples" / "workloads" / "mixtral_8x22B_v0.1-BF16-pretrain.yaml"
+CLUSTER = ROOT / "examples" / "clusters" / "mi355x_4nodes.yaml"
+BOTH = ["--workload", str(WORKLOAD), "--target-cluster", str(CLUSTER)]
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    try:
+        code = main(list(words))
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_tune_prints_the_best_block_with_exports_and_writes_every_artefact(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "tune", *BOTH, "--seed-only", "--out-dir", str(tmp_path / "run"))
+    assert code == 0
+    assert "=== BEST CONFIGURATION ===" in out
+    assert "=== EXPORTS for primus-cli ===" in out
+    for name in ("trials.jsonl", "trials.png", "scratchpad.txt", "summary.json", "journal.jsonl", "session.json"):
+        assert (tmp_path / "run" / name).is_file(), name
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    best = summary["best"]
+    assert f"tokens/s/GPU = {best['result']['tokens_per_s_per_gpu']:,.0f}" in out
+    assert (tmp_path / "run" / best["overlay"]).is_file()
+    assert best["result"]["within_margin"] is True
+
+
+def test_a_second_run_prices_nothing_again_and_says_that_it_re_uses_the_log(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run(capsys, "tune", *BOTH, "--seed-only", "--out-dir", str(tmp_path / "run"))
+    before = (tmp_path / "run" / "trials.jsonl").read_bytes()
+    code, _, err = run(capsys, "tune", *BOTH, "--seed-only", "--out-dir", str(tmp_path / "run"))
+    assert code == 0
+    assert "trials.jsonl exists; re-using" in err
+    assert (tmp_path / "run" / "trials.jsonl").read_bytes() == before
+    _, _, quiet = run(capsys, "tune", *BOTH, "--seed-only", "--resume", "--out-dir", str(tmp_path / "run"))
+    assert "re-using" not in quiet
+
+
+def test_the_dry_run_is_headed_synthetic_and_exports_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "tune", *BOTH, "--dry-run", "--seed-only", "--out-dir", str(tmp_path / "run"))
+    assert code == 0
+    assert "SYNTHETIC" in out
+    assert "EXPORTS" not in out
+
+
+def test_without_seed_only_the_missing_llm_stage_is_said_in_the_words_of_the_guide(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, out, err = run(capsys, "tune", *BOTH, "--dry-run", "--out-dir", str(tmp_path / "run"))
+    assert code == 0
+    assert "WARNING: cannot import agent (" in err
+    assert "); skipping LLM stage" in err
+    assert "BEST CONFIGURATION" in out
+
+
+def test_a_cluster_on_which_nothing_fits_ends_with_code_3_and_says_which_rules_removed_what(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    cluster = tmp_path / "tiny.yaml"
+    cluster.write_text(yaml.safe_dump({"target_cluster": {"name": "tiny", "num_nodes": 1, "gpu_arch": "mi300x"}}))
+    code, out, _ = run(
+        capsys,
+        "tune",
+        "--workload",
+        str(WORKLOAD),
+        "--target-cluster",
+        str(cluster),
+        "--seed-only",
+        "--seed-budget",
+        "3",
+        "--out-dir",
+        str(tmp_path / "run"),
+    )
+    assert code == 3
+    assert "no legal trial found" in out
+    assert "need more memory than" in out
+
+
+def test_benchmark_profiling_without_a_gpu_marks_trials_illegal_with_the_guides_words(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    cluster = tmp_path / "nogpu.yaml"
+    cluster.write_text(yaml.safe_dump({"target_cluster": {"name": "nogpu", "num_nodes": 4}}))
+    words = ["tune", "--workload", str(WORKLOAD), "--target-cluster", str(cluster), "--seed-only", "--seed-budget", "2"]
+    code, out, _ = run(capsys, *words, "--profiling-mode", "benchmark", "--out-dir", str(tmp_path / "run"))
+    assert code == 3
+    assert "--profiling-mode benchmark but available_for_benchmark.has_gpu=false" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["tune", "--workload", "missing.yaml", "--target-cluster", str(CLUSTER)], "missing.yaml"),
+        (["tune", "--workload", str(WORKLOAD), "--target-cluster", "."], "."),
+        (["tune", *BOTH, "--seed-budget", "-3"], "-3"),
+        (["tune", *BOTH, "--measured-tokens-per-s", "nan"], "nan"),
+        (["tune", *BOTH, "--pin", "tpp=8"], "did you mean"),
+        (["tune", *BOTH, "--pin", "tp"], "tp"),
+        (["tune", *BOTH, "--budget", "max_round=3"], "max_rounds"),
+        (["tune", *BOTH, "--sed-only"], "--seed-only"),
+        (["tune", *BOTH, "--measured-memory-gb", "100"], "--measured-tokens-per-s"),
+        (["tune", *BOTH, "--out-dir", str(WORKLOAD)], WORKLOAD.name),
+        (["evaluate", *BOTH, "--config", '{"tp": "8"}'], "tp"),
+        (["evaluate", *BOTH, "--config", '{"tp": true}'], "tp"),
+        (["evaluate", *BOTH, "--config", "[1]"], "object"),
+        (["evaluate", *BOTH, "--config", '{"mbs": NaN}'], "NaN"),
+        (["evaluate", *BOTH, "--set", "fp8=int4"], "fp8"),
+        (["check", str(CLUSTER)], "modules"),
+        (["axes", "--workload", str(CLUSTER), "--target-cluster", str(WORKLOAD)], "target_cluster"),
+    ],
+    ids=lambda value: " ".join(value)[-40:] if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_line_with_exit_code_2(capsys: pytest.CaptureFixture[str], words: list[str], named: str, tmp_path: Path) -> None:
+    if words[0] == "tune" and "--out-dir" not in words:
+        words = [*words, "--out-dir", str(tmp_path / "run")]
+    code, out, err = run(capsys, *words)
+    errors = [line for line in err.splitlines() if line.startswith("error:")]
+    assert code == 2
+    assert len(errors) == 1 and named in errors[0]
+    assert "Traceback" not in out + err
+
+
+def test_evaluate_says_why_a_configuration_is_illegal_with_the_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "evaluate", *BOTH, "--set", "tp=5")
+    assert code == 3
+    assert "illegal" in out and "48" in out and "5" in out
+
+
+def test_evaluate_json_is_one_document_with_null_for_what_was_not_computed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "evaluate", *BOTH, "--memory-only", "--json", "--set", "mbs=1")
+    document = json.loads(out)
+    assert code in (0, 3)
+    assert document["tokens_per_s_per_gpu"] is None
+    assert document["memory_per_gpu_gb"] > 0
+    assert document["source"] == "memory_only"
+
+
+def test_axes_marks_an_axis_that_the_cluster_file_turns_off_as_pinned_to_the_baseline(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "axes", *BOTH, "--json")
+    document = json.loads(out)
+    assert code == 0
+    assert document["gbs"]["values"] == [128]
+    assert document["ep"]["values"] == [1, 2, 4, 8]
+    code, out, _ = run(capsys, "axes", *BOTH, "--json", "--pin", "tp=2")
+    assert json.loads(out)["tp"]["values"] == [2]
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys\nfrom primus_mcp.cli.main import main\ntry:\n    main(['--help'])\nfinally:\n"
+        "    print(sorted({'pydantic', 'yaml', 'numpy', 'matplotlib', 'rich', 'mcp', 'torch'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.strip().endswith("[]"), done.stdout + done.stderr
+    assert done.returncode == 0
