@@ -221,18 +221,17 @@ def test_sync_free_stages_remove_host_synchronisations() -> None:
     assert counts == [3, 3, 1, 0]
 
 
-def test_synchronised_layers_cannot_hide_their_host_work_behind_later_layers() -> None:
-    stalled = _layer(moe=True, ep=8, mbs=1).host
-    free = _layer(moe=True, ep=8, mbs=1, dispatcher="deepep", sync_free_stage=3, grouped_gemm="turbo").host
-    assert stalled.stall_s > 0
-    assert stalled.forward_s == 0
-    assert free.stall_s == 0
-    assert free.forward_s > 0
+def test_synchronisations_idle_the_gpu_and_sync_free_layers_do_not() -> None:
+    stalled = _layer(moe=True, ep=8).host
+    free = _layer(moe=True, ep=8, dispatcher="deepep", sync_free_stage=3, grouped_gemm="turbo").host
+    assert stalled.stall_s > 0 == free.stall_s
+    assert stalled.forward_s > free.forward_s
 
 
 def test_a_full_graph_leaves_the_host_nothing_to_do() -> None:
     for moe in (False, True):
-        assert _layer(moe=moe, ep=8, full_graph=True).host.dispatch_s == 0
+        cost = _layer(moe=moe, ep=8, full_graph=True).host
+        assert cost.forward_s == cost.backward_s == cost.stall_s == 0
 
 
 def test_joined_time_lies_between_the_longer_and_the_sum() -> None:

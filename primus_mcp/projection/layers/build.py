@@ -13,12 +13,11 @@ from primus_mcp.projection.layers.head import embedding_pieces, head_pieces, pre
 from primus_mcp.projection.layers.linear import weight_cast_s
 from primus_mcp.projection.layers.moe_mlp import moe_pieces
 from primus_mcp.projection.layers.rates import Rates
-from primus_mcp.projection.layers.record import HostCost, PartCost, Piece, joined_s, part_cost
+from primus_mcp.projection.layers.record import HostCost, PartCost, part_cost
 from primus_mcp.projection.layers.settings import LayerSettings
 from primus_mcp.projection.parameters import attention_parameters, layer_parameters
 
 _CACHED_PARTS = 16_384
-AFTER_SYNC = frozenset({"experts", "expert_activation", "expert_bias", "permute", "a2a"})
 
 
 def _launch_s(rates: Rates, settings: LayerSettings) -> float:
@@ -27,39 +26,27 @@ def _launch_s(rates: Rates, settings: LayerSettings) -> float:
     return rates.cluster.profile.launch_s * TIME["host_work_per_launch"] * pieces
 
 
-def _unsynchronised(forward_s: float, backward_s: float) -> HostCost:
-    return HostCost(forward_s=forward_s, backward_s=backward_s, dispatch_s=forward_s + backward_s)
-
-
 def _dense_host(rates: Rates, arch: Architecture, settings: LayerSettings) -> HostCost:
     if settings.full_graph:
         return HostCost()
     each = _launch_s(rates, settings)
     attention, mlp = host.attention_launches(arch, settings), host.dense_launches(settings)
-    return _unsynchronised((attention[0] + mlp[0]) * each, (attention[1] + mlp[1]) * each)
+    return HostCost(forward_s=(attention[0] + mlp[0]) * each, backward_s=(attention[1] + mlp[1]) * each)
 
 
-def _moe_host(rates: Rates, arch: Architecture, settings: LayerSettings, pieces: tuple[Piece, ...]) -> HostCost:
-    """Forward: the host drains at the synchronisations of the dispatch, so the layer is two segments, each joined with its GPU time,
-    plus a bubble a synchronisation. Backward: no synchronisation. Without any, the forward joins like a dense layer.
+def _moe_host(rates: Rates, arch: Architecture, settings: LayerSettings) -> HostCost:
+    """Host synchronisations cluster at the dispatch of each layer's forward pass.
+
+    Between two clusters the host launches the experts of one layer and the attention of the next, as much as without them: they add
+    idle GPU time (`stall_s`) and keep the host from running ahead, but do not add host time. The backward pass has none.
     """
     if settings.full_graph:
         return HostCost()
-    each = _launch_s(rates, settings)
-    attention, dispatch = host.attention_launches(arch, settings), host.dispatch_launches(settings)
-    experts, loops = host.expert_launches(arch, settings), host.loop_gemms(arch, settings)
-    loop_s = TIME["loop_launch_s"]
-    before_s = (attention[0] + dispatch[0]) * each
-    after_s = experts[0] * each + loops[0] * loop_s
-    backward_s = (attention[1] + dispatch[1] + experts[1]) * each + loops[1] * loop_s
-    syncs = host.synchronisations(settings)
-    if not syncs:
-        return _unsynchronised(before_s + after_s, backward_s)
-    gpu_after_s = sum(p.forward_s for p in pieces if p.name in AFTER_SYNC)
-    gpu_s = sum(p.forward_s for p in pieces)
-    joined = joined_s(gpu_s - gpu_after_s, before_s) + joined_s(gpu_after_s, after_s)
-    stall_s = joined - gpu_s + syncs * TIME["sync_bubble_s"]
-    return HostCost(backward_s=backward_s, stall_s=stall_s, dispatch_s=before_s + after_s + backward_s)
+    each, loop_s = _launch_s(rates, settings), TIME["loop_launch_s"]
+    parts = (host.attention_launches(arch, settings), host.dispatch_launches(settings), host.expert_launches(arch, settings))
+    loops = host.loop_gemms(arch, settings)
+    forward_s, backward_s = (sum(part[way] for part in parts) * each + loops[way] * loop_s for way in (0, 1))
+    return HostCost(forward_s=forward_s, backward_s=backward_s, stall_s=host.synchronisations(settings) * TIME["sync_bubble_s"])
 
 
 def _weight_casts_s(rates: Rates, arch: Architecture, settings: LayerSettings, *, moe: bool) -> float:
@@ -79,14 +66,14 @@ def decoder_layer(rates: Rates, arch: Architecture, settings: LayerSettings, *, 
         return part_cost((*attention, *dense_mlp_pieces(rates, arch, settings)), _dense_host(rates, arch, settings), once_s)
     assert arch.experts is not None
     pieces = (*attention, *moe_pieces(rates, arch, arch.experts, settings))
-    return part_cost(pieces, _moe_host(rates, arch, settings, pieces), once_s)
+    return part_cost(pieces, _moe_host(rates, arch, settings), once_s)
 
 
 def _end_host(rates: Rates, settings: LayerSettings) -> HostCost:
     if settings.full_graph:
         return HostCost()
     each_s = TIME["launches.ends"] * _launch_s(rates, settings)
-    return _unsynchronised(each_s, each_s)
+    return HostCost(forward_s=each_s, backward_s=each_s)
 
 
 @lru_cache(maxsize=_CACHED_PARTS)

@@ -32,16 +32,11 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCost:
-    """CPU seconds of one micro-batch that the GPU may hide (`forward_s`, `backward_s`), and the time by which host synchronisations
-    stretch the forward pass (`stall_s`, already exposed; the dispatch of such a layer is inside it, not in `forward_s`).
-
-    `dispatch_s`: all CPU work of both directions, hidden or not.
-    """
+    """CPU seconds of one micro-batch that the GPU may hide, and idle GPU time behind host synchronisations of the forward pass."""
 
     forward_s: float = 0.0
     backward_s: float = 0.0
     stall_s: float = 0.0
-    dispatch_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,7 +72,7 @@ class _Sums:
         self.weight += times * part.weight_s
         self.once += times * part.once_s
         self.stall += times * part.host.stall_s
-        self.dispatch += times * part.host.dispatch_s
+        self.dispatch += times * (part.host.forward_s + part.host.backward_s)
         self.host_forward += times * part.host.forward_s
         self.host_backward += times * part.host.backward_s
         if whole_replay:
