@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from primus_mcp.errors import InputError
@@ -16,15 +15,15 @@ from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.search.neighbours import neighbours
-from primus_mcp.search.topologies import Topology, ordered_topologies, variants
+from primus_mcp.search.topologies import grid, grid_knobs
 from primus_mcp.space.axes import vpp_values, with_pins
 from primus_mcp.space.knobs import KNOBS, KnobValue, TrialConfig
 from primus_mcp.space.trainer_keys import resolve
 
 Score = Callable[[TrialConfig], float | None]
 """tokens/s/GPU of a trial that was evaluated and fits, None for one that is illegal, does not fit or was not evaluated."""
-NEAR_TOPOLOGIES = 6
-"""Topologies that are tried before the best is refined; the rest of the grid comes last."""
+NEAR_TOPOLOGIES = 3
+"""Topologies of the grid that must fit before the best is refined; the rest of the grid comes last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,15 +112,15 @@ def _single_levers(plan: _Plan) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     yield "data-parallel overlap", [{"overlap_grad_reduce": True, "overlap_param_gather": True}]
 
 
-def _levers(plan: _Plan, helpful: dict[str, Any]) -> Iterator[Seed]:
-    """Each lever alone; those that help (all, while the baseline does not fit) are collected in `helpful`."""
-    base = plan.score({})
+def _levers(plan: _Plan, kept: dict[str, Any]) -> Iterator[Seed]:
+    """Each lever on top of those that helped before it; the ones that help (all, while nothing fits) are collected in `kept`."""
     for label, alternatives in _single_levers(plan):
         for knobs in alternatives:
-            yield from plan.offer(f"{label}: {_told(knobs)}", knobs)
-            scored = plan.score(knobs)
-            if base is None or (scored is not None and scored > base):
-                helpful.update(knobs)
+            before = plan.best_score
+            yield from plan.offer(f"{label}: {_told({**kept, **knobs})}", {**kept, **knobs})
+            scored = plan.score({**kept, **knobs})
+            if before == 0.0 or (scored is not None and scored > before):
+                kept.update(knobs)
                 break
 
 
@@ -129,12 +128,18 @@ def _told(knobs: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in knobs.items())
 
 
-def _topology(plan: _Plan, topology: Topology, levers: Mapping[str, Any]) -> Iterator[Seed]:
-    """The most aggressive variants of one topology, until one fits."""
-    for knobs in variants(plan.workload, plan.cluster, topology, levers):
-        yield from plan.offer(f"topology {topology}", knobs)
+def _grid(plan: _Plan, levers: Mapping[str, Any]) -> Iterator[Seed | None]:
+    """The grid with the levers, each topology until one of its points fits; None after each that does."""
+    settled: set[tuple[int, int, int, int]] = set()
+    for point in grid(plan.workload, plan.cluster):
+        if point.topology in settled:
+            continue
+        knobs = grid_knobs(point, plan.workload, levers)
+        label = f"grid: TP{point.tp} PP{point.pp} EP{point.ep} CP{point.cp} MBS{point.mbs} recompute {point.recompute}"
+        yield from plan.offer(label, knobs)
         if plan.score(knobs) is not None:
-            return
+            settled.add(point.topology)
+            yield None
 
 
 def _refine(plan: _Plan) -> Iterator[Seed]:
@@ -157,21 +162,23 @@ def seed_plan(
     axes: Mapping[str, bool] | None = None,
     pins: Mapping[str, KnobValue] | None = None,
 ) -> Iterator[Seed]:
-    """Seeds in order: baseline; each lever alone; the helpful ones combined; near topologies with them; neighbours of the best; the grid.
+    """Seeds in order: baseline; levers by impact, those that help combined; the likeliest grid points with them; neighbours of the best;
+    the rest of the grid, refined whenever the best moves.
 
     `workload` is the one whose baseline runs on the cluster (`adapt_baseline`). Seeds may be illegal or not fit: that costs the caller no
     budget, and they say which limit binds. Ends when the grid is exhausted.
     """
     plan = _Plan(workload, cluster, score, axes or {}, pins or {})
     yield from plan.offer("baseline", {})
-    helpful: dict[str, Any] = {}
-    yield from _levers(plan, helpful)
-    yield from plan.offer(f"combined: {_told(helpful)}", helpful)
-    fixed = {name: value for name, value in helpful.items() if name not in ("vpp", "recompute_granularity")}
-    grid = ordered_topologies(workload, cluster)
-    for topology in islice(grid, NEAR_TOPOLOGIES):
-        yield from _topology(plan, topology, fixed)
+    kept: dict[str, Any] = {}
+    yield from _levers(plan, kept)
+    levers = {name: value for name, value in kept.items() if name not in ("vpp", "recompute_granularity")}
+    fitting = 0
+    for seed in _grid(plan, levers):
+        if seed is not None:
+            yield seed
+            continue
+        fitting += 1
+        if fitting >= NEAR_TOPOLOGIES:
+            yield from _refine(plan)
     yield from _refine(plan)
-    for topology in grid:
-        yield from _topology(plan, topology, fixed)
-        yield from _refine(plan)

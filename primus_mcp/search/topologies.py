@@ -1,8 +1,8 @@
-"""TP x PP x EP x CP topologies of a cluster, likely good ones first, and the variants of each from fast and large to slow and small."""
+"""TP x PP x EP x CP grid of a cluster with the batch and recompute variants of each point, likely good ones first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from math import log2
@@ -11,76 +11,78 @@ from typing import Any
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.space.axes import cp_values, ep_values, mbs_values, node_limit, pp_values, tp_values
+from primus_mcp.space.knobs import Granularity
 
-MICRO_BATCHES_A_STAGE = 4
-"""A pipeline with fewer micro-batches a stage idles over a fifth of the time: (PP - 1) / (M + PP - 1)."""
+_DOUBLING = {"tp": 0.35, "cp": 0.15, "pp": 0.05, "ep": 0.15, "drift": 0.03, "mbs": 0.05}
+"""Rule of thumb for the order of trials: cost of a doubling of TP, CP, PP, EP beyond a node, of the distance from the workload's own TP and
+EP, and of a halving of MBS, in doublings of iteration time. The engine prices what is tried."""
+_RECOMPUTE: dict[Granularity, float] = {"none": 0.0, "selective": 0.1, "full": 0.415}
+"""The same for recompute; full repeats the forward pass, 4/3 of the work."""
 
 
-_Degrees = tuple[int, int, int, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topology:
-    """Parallel degrees that fill a cluster."""
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class GridPoint:
+    """Parallel degrees that fill a cluster, with a micro batch size and a recompute granularity."""
 
     tp: int
     pp: int
     ep: int
     cp: int
+    mbs: int
+    recompute: Granularity
 
-    def __str__(self) -> str:
-        """As labels name it."""
-        return f"TP{self.tp} PP{self.pp} EP{self.ep} CP{self.cp}"
+    @property
+    def topology(self) -> tuple[int, int, int, int]:
+        """The degrees alone."""
+        return self.tp, self.pp, self.ep, self.cp
 
 
-def _reluctance(topology: Topology, workload: Workload, cluster: Cluster) -> tuple[float, float, _Degrees]:
-    """Sort key: doublings of degrees that cost communication on every layer (TP, CP) weigh most, then pipeline depth, then EP beyond a
-    node and away from the workload's own. Order only: nothing is left out.
-    """
+def _reluctance(point: GridPoint, workload: Workload, cluster: Cluster) -> float:
+    """Expected slowness in doublings of iteration time: the bubble (PP - 1) / M and the rules of thumb."""
     own = workload.baseline
-    spread = max(0.0, log2(topology.ep / node_limit(cluster)))
-    cost = 2 * log2(topology.tp) + 2 * log2(topology.cp) + log2(topology.pp) + 2 * spread
-    drift = abs(log2(topology.ep / own.ep)) + abs(log2(topology.tp / own.tp))
-    return cost + drift, drift, (topology.tp, topology.pp, topology.ep, topology.cp)
+    micro_batches = own.gbs * point.tp * point.pp * point.cp / cluster.world_size / point.mbs
+    doublings = {
+        "tp": log2(point.tp),
+        "cp": log2(point.cp),
+        "pp": log2(point.pp),
+        "ep": max(0.0, log2(point.ep / node_limit(cluster))),
+        "drift": abs(log2(point.ep / own.ep)) + abs(log2(point.tp / own.tp)),
+        "mbs": -log2(point.mbs),
+    }
+    bubble = log2(1 + (point.pp - 1) / micro_batches)
+    return bubble + _RECOMPUTE[point.recompute] + sum(_DOUBLING[name] * value for name, value in doublings.items())
 
 
-def ordered_topologies(workload: Workload, cluster: Cluster) -> Iterator[Topology]:
-    """Every TP x PP x EP x CP whose degrees fill the cluster and leave each data-parallel rank part of the batch, likely good ones first.
-
-    Depths that need an uneven layout come with the others: layouts are generated.
+def grid(workload: Workload, cluster: Cluster) -> list[GridPoint]:
+    """Every TP x PP x EP x CP that fills the cluster, with each MBS (up to 4 x the workload's) that divides the batch, and each recompute
+    granularity; likely good ones first. Depths that need an uneven layout come with the others: layouts are generated.
     """
     arch, own, world = workload.architecture, workload.baseline, cluster.world_size
+    sizes = [mbs for mbs in sorted({*mbs_values(), own.mbs}) if mbs <= 4 * own.mbs]
     points = [
-        Topology(tp=tp, pp=pp, ep=ep, cp=cp)
+        GridPoint(tp=tp, pp=pp, ep=ep, cp=cp, mbs=mbs, recompute=recompute)
         for tp, pp, ep, cp in product(
             tp_values(arch, cluster), pp_values(arch, cluster), ep_values(arch, cluster), cp_values(arch, cluster)
         )
-        if world % (tp * pp * cp) == 0 and world % (ep * pp) == 0 and world // (tp * pp * cp) <= own.gbs
+        if world % (tp * pp * cp) == 0 and world % (ep * pp) == 0
+        for mbs in sizes
+        if own.gbs % (mbs * (world // (tp * pp * cp))) == 0
+        for recompute in _RECOMPUTE
     ]
-    return iter(sorted(points, key=lambda point: _reluctance(point, workload, cluster)))
+    return sorted(points, key=lambda point: (_reluctance(point, workload, cluster), point))
 
 
-def _micro_batch_sizes(workload: Workload, cluster: Cluster, topology: Topology) -> list[int]:
-    """MBS values that divide the batch, largest first among those that keep the pipeline busy, then the rest."""
+def grid_knobs(point: GridPoint, workload: Workload, levers: Mapping[str, Any]) -> dict[str, Any]:
+    """The knobs of a grid point with levers on top of it; what the levers or the workload have that the point cannot have is turned off."""
     own = workload.baseline
-    dp = cluster.world_size // (topology.tp * topology.pp * topology.cp)
-    sizes = [mbs for mbs in sorted({*mbs_values(), own.mbs}, reverse=True) if own.gbs % (mbs * dp) == 0 and mbs <= 4 * own.mbs]
-    busy = [mbs for mbs in sizes if topology.pp == 1 or own.gbs // (mbs * dp) >= MICRO_BATCHES_A_STAGE * topology.pp]
-    return busy + [mbs for mbs in reversed(sizes) if mbs not in busy]
-
-
-def variants(workload: Workload, cluster: Cluster, topology: Topology, levers: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Knobs of one topology: without recompute first, larger MBS first; FSDP2 gives way to the distributed optimizer where it must."""
-    arch, own = workload.architecture, workload.baseline
-    base: dict[str, Any] = {**levers, "tp": topology.tp, "pp": topology.pp, "vpp": 1, "cp": topology.cp}
-    if arch.is_moe:
-        base |= {"ep": topology.ep, "expert_tensor_parallel_size": 1}
-        if topology.ep == 1:
-            base |= {"use_turbo_deepep": False, "sync_free_stage": 0}
-    if own.use_torch_fsdp2 and topology.pp > 1:
-        base |= {"use_torch_fsdp2": False, "use_distributed_optimizer": True}
+    knobs: dict[str, Any] = {**levers, "tp": point.tp, "pp": point.pp, "vpp": 1, "cp": point.cp, "mbs": point.mbs}
+    knobs |= {"recompute_granularity": point.recompute}
+    if workload.architecture.is_moe:
+        knobs |= {"ep": point.ep, "expert_tensor_parallel_size": 1}
+        if point.ep == 1:
+            knobs |= {"use_turbo_deepep": False, "sync_free_stage": 0}
+    if own.use_torch_fsdp2 and point.pp > 1:
+        knobs |= {"use_torch_fsdp2": False, "use_distributed_optimizer": True}
     if own.splits_weight_gradient:
-        base |= {"pp_schedule": "auto"}
-    for recompute in ("none", "selective", "full"):
-        for mbs in _micro_batch_sizes(workload, cluster, topology):
-            yield {**base, "recompute_granularity": recompute, "mbs": mbs}
+        knobs |= {"pp_schedule": "auto"}
+    return knobs
