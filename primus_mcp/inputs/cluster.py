@@ -120,6 +120,9 @@ def find_hardware_config(text: str, *, base: Path | None, primus_root: Path | No
 def _warnings(file: ClusterFile, cluster: Cluster) -> tuple[str, ...]:
     notes: list[str] = []
     network, gpu = cluster.network, cluster.gpu
+    asked = file.target_cluster.gpu_arch.strip().lower()
+    if asked == gpu.arch and asked != gpu.name:
+        notes.append(f"gpu_arch {asked} names several GPUs; {gpu.name} is taken")
     if cluster.hbm_bytes > gpu.hbm_nominal_gb * GIB * _CAPACITY_LEEWAY:
         notes.append(f"hbm_capacity_gb {cluster.hbm_bytes / GIB:.1f} is more than a {gpu.name} has ({gpu.hbm_nominal_gb:.0f} GB)")
     elif cluster.hbm_bytes > gpu.hbm_bytes:

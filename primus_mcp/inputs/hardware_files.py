@@ -14,10 +14,9 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, cast
 
-import yaml
-
 from primus_mcp.errors import InputError, UnknownFigureError
 from primus_mcp.inputs.hardware import GpuProfile, Network, NodeTopology, Precision, SoftwareProfile, Vendor
+from primus_mcp.inputs.yaml_loader import parse_text
 from primus_mcp.units import GB_PER_S, KIB, MHZ, MIB, TFLOPS, US
 
 _PRECISIONS: tuple[Precision, ...] = ("bf16", "fp8", "fp4")
@@ -52,7 +51,7 @@ def _documents() -> dict[str, dict[str, Any]]:
     loaded: dict[str, dict[str, Any]] = {}
     for entry in sorted(_catalogue().iterdir(), key=lambda item: item.name):
         if entry.name.endswith(".yaml"):
-            document = yaml.safe_load(entry.read_text(encoding="utf-8"))
+            document = parse_text(entry.read_text(encoding="utf-8"), f"catalog/hardware/{entry.name}")
             loaded[entry.name.removesuffix(".yaml")] = document
     return loaded
 

@@ -55,6 +55,12 @@ def test_a_stated_capacity_is_taken_and_more_than_the_gpu_has_is_warned_about() 
     )
 
 
+def test_an_architecture_name_says_which_gpu_it_chose() -> None:
+    target = _parse({"target_cluster": {"gpu_arch": "gfx950"}})
+    assert target.cluster.gpu.name == "mi355x"
+    assert target.warnings == ("gpu_arch gfx950 names several GPUs; mi355x is taken",)
+
+
 def test_the_clock_scales_the_sustained_rates() -> None:
     cluster = _parse({"target_cluster": {"gpu_clock_mhz": 1800}}).cluster
     assert cluster.clock_ratio == pytest.approx(1800 / 2400)
