@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,13 +12,14 @@ from primus_mcp.errors import InputError, PrimusMcpError, RunDirectoryError
 from primus_mcp.evaluation.cheapest import cheapest_fitting_change
 from primus_mcp.evaluation.digest import digest, plain
 from primus_mcp.evaluation.evaluators import Evaluator
-from primus_mcp.evaluation.rank import Ranking, rank
+from primus_mcp.evaluation.rank import Ranking, is_candidate, rank
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports import summary as summaries
 from primus_mcp.reports.best import best_block, exports_block
 from primus_mcp.reports.measured import MeasuredComparison, compare_with_measured
 from primus_mcp.reports.plots import trials_png
 from primus_mcp.reports.tables import closest_to_fit, reasons_text
+from primus_mcp.search.seeds import Seed, seed_plan
 from primus_mcp.space.axes import with_pins
 from primus_mcp.space.knobs import KnobValue, TrialConfig, set_knobs
 from primus_mcp.space.overlay import exports, overlay_yaml
@@ -28,7 +29,7 @@ from primus_mcp.trials.log import Digests, Origin, TrialLog, TrialRecord
 from primus_mcp.trials.reprice import reprice_log
 from primus_mcp.trials.scratchpad import Scratchpad
 from primus_mcp.trials.session_file import SessionFile
-from primus_mcp.trials.storage import RunDirectory, write_atomic
+from primus_mcp.trials.storage import RunDirectory
 from primus_mcp.units import bytes_to_gb
 from primus_mcp.version import engine_version
 
@@ -121,16 +122,11 @@ class TuningSession:
         return session
 
     def settle(self) -> None:
-        """Close what a kill left open: a reserved trial that stands in the log is done."""
-        open_keys: dict[str, Reserved] = {}
-        for event in self.journal.events():
-            if isinstance(event, Reserved):
-                open_keys[event.key] = event
-            elif isinstance(event, Done | Cancelled):
-                open_keys.pop(event.key, None)
-        for key, reservation in open_keys.items():
-            if (record := self.log.find(key)) is not None:
-                self.journal.append(Done.of(record, reservation.origin))
+        """Close what a kill left open: every trial in the log is done."""
+        done = {event.key for event in self.journal.events() if isinstance(event, Done)}
+        for record in self.log.records():
+            if record.key not in done:
+                self.journal.append(Done.of(record, record.origin))
 
     @property
     def resumed(self) -> int:
@@ -164,16 +160,26 @@ class TuningSession:
     def _write_overlay(self, record: TrialRecord) -> None:
         if record.result.legal:
             text = overlay_yaml(self.workload, TrialConfig.model_validate(record.trial))
-            write_atomic(self.folder.path / summaries.overlay_name(record.trial_id), text)
+            self.folder.write(summaries.overlay_name(record.trial_id), text, durable=False)
+
+    def seed_plan(self) -> Iterator[Seed]:
+        """The search's own plan for this workload and cluster, fed back with what its seeds turned out to be."""
+        axes = self.target.axes.model_dump()
+        return seed_plan(self.workload, self.target.cluster, score=self.score, axes=axes, pins=self.pins)
+
+    def score(self, trial: TrialConfig) -> float | None:
+        """Tokens/s/GPU of a trial in the log that is legal and inside the margin; None for any other."""
+        record = self.log.find(self.evaluator.key(with_pins(trial, self.pins)))
+        return record.result.tokens_per_s_per_gpu if record is not None and is_candidate(record.result) else None
 
     def run_seeds(
         self,
-        plan: Iterable[tuple[TrialConfig, str]],
+        plan: Iterable[Seed] | None = None,
         *,
         progress: Progress | None = None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> SeedRun:
-        """Evaluate the plan in its order until the seed budget is used. Ctrl-C ends it; what was evaluated stays.
+        """Evaluate the plan (default: `seed_plan`) in its order until the seed budget is used. Ctrl-C ends it; what was evaluated stays.
 
         `progress(priced, seed budget, best)` is called after every seed.
         """
@@ -181,19 +187,19 @@ class TuningSession:
         reason: summaries.StoppedBecause = "seed plan finished"
         note: str | None = None
         try:
-            for trial, label in plan:
+            for seed in self.seed_plan() if plan is None else plan:
                 if should_stop():
                     reason = "cancelled"
                     break
                 try:
-                    self.evaluate(trial, origin="seed", label=label)
+                    self.evaluate(seed.trial, origin="seed", label=seed.label)
                 except BudgetExhaustedError as error:
                     reason, note = "seed budget used", str(error)
                     break
                 except RunDirectoryError:
                     raise
                 except PrimusMcpError as error:
-                    skipped.append((label, str(error)))
+                    skipped.append((seed.label, str(error)))
                 if progress is not None:
                     progress(self._seeds_priced(), int(self.budget.limits["seed_budget"] or 0), self.best().best)
         except KeyboardInterrupt:
@@ -263,10 +269,11 @@ class TuningSession:
         """Write every artefact that is not written trial by trial, and overlays that a kill prevented."""
         records = self.log.records()
         for record in records:
-            if record.result.legal and not (self.folder.path / summaries.overlay_name(record.trial_id)).exists():
+            overlay = self.folder.path / summaries.overlay_name(record.trial_id)
+            if not overlay.exists() or overlay.stat().st_size == 0:
                 self._write_overlay(record)
         outcome = self.summary(stopped_because, warnings)
-        write_atomic(self.folder.path / SUMMARY_NAME, summaries.summary_json(outcome))
+        self.folder.write(SUMMARY_NAME, summaries.summary_json(outcome))
         cluster = self.target.cluster
         picture = trials_png(
             [record.result for record in records],
@@ -274,5 +281,5 @@ class TuningSession:
             cap_gb=bytes_to_gb(cluster.memory_cap_bytes),
             hbm_gb=bytes_to_gb(cluster.hbm_bytes),
         )
-        write_atomic(self.folder.path / PLOT_NAME, picture)
+        self.folder.write(PLOT_NAME, picture)
         return outcome

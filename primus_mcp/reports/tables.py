@@ -51,11 +51,11 @@ def ranked(records: Sequence[TrialRecord]) -> list[TrialRecord]:
 def trials_table(records: Sequence[TrialRecord], rows: int = DEFAULT_ROWS) -> Table:
     """The first `rows` trials of the ranking in under 80 columns, what they try to show last."""
     order = ranked(records)
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False, expand=True)
     for heading, right in (("#", True), ("tokens/s/GPU", True), ("GB/GPU", True), ("verdict", False), (SIZES_HEADING, False)):
         table.add_column(heading, justify="right" if right else "left", no_wrap=True)
     table.add_column("recompute", no_wrap=True)
-    table.add_column("what", no_wrap=True, overflow="ellipsis")
+    table.add_column("what", no_wrap=True, overflow="ellipsis", ratio=1)
     for record in order[:rows]:
         result, resolved = record.result, record.result.resolved
         table.add_row(

@@ -13,6 +13,7 @@ from primus_mcp.inputs.workload import PRETRAIN_MODULE, Workload
 from primus_mcp.space.knobs import TrialConfig
 from primus_mcp.space.trainer_keys import resolve, trainer_keys
 
+_DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 _EXPORTED: dict[str, str] = {
     "tensor_model_parallel_size": "PRIMUS_TP",
     "pipeline_model_parallel_size": "PRIMUS_PP",
@@ -52,7 +53,7 @@ def overlay_document(workload: Workload, trial: TrialConfig) -> dict[str, Any]:
 def overlay_yaml(workload: Workload, trial: TrialConfig) -> str:
     """The overlay as YAML text, keys in the file's own order, the trial in a comment above."""
     header = f"# {workload.name} with {trial.model_dump_json(exclude_none=True)}\n"
-    body: str = yaml.safe_dump(overlay_document(workload, trial), sort_keys=False, allow_unicode=True, width=4096)
+    body: str = yaml.dump(overlay_document(workload, trial), Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=4096)
     return header + body
 
 

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel
 
 from primus_mcp.errors import RunDirectoryError
-from primus_mcp.trials.storage import RunDirectory, append_durably, repair_tail, storage_error
+from primus_mcp.trials.storage import RunDirectory, append_whole, repair_tail, storage_error
 
 Record = TypeVar("Record", bound=BaseModel)
 
@@ -58,12 +58,12 @@ class JsonLines(Generic[Record]):
                 f"{self.path}: line {number} is not an entry of this version ({text}); remove that line or use another --out-dir"
             ) from error
 
-    def append(self, make: Callable[[Sequence[Record]], Record | None]) -> Record | None:
+    def append(self, make: Callable[[Sequence[Record]], Record | None], *, durable: bool = True) -> Record | None:
         """Under the lock: read what others wrote, let `make` decide from all of it, append its record (None: nothing) and fsync."""
         with self._folder.locked():
             repair_tail(self.path)
             record = make(self.read())
             if record is not None:
-                append_durably(self.path, record.model_dump_json().encode("utf-8") + b"\n")
+                append_whole(self.path, record.model_dump_json().encode("utf-8") + b"\n", durable=durable)
                 self.read()
             return record

@@ -14,6 +14,7 @@ from primus_mcp.trials.lines import JsonLines
 from primus_mcp.trials.storage import RunDirectory
 
 LOG_NAME = "trials.jsonl"
+OVERLAY_FOLDER = "trials"
 Origin = Literal["seed", "llm", "sweep", "user"]
 
 

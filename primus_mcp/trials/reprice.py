@@ -14,7 +14,7 @@ from primus_mcp.errors import PrimusMcpError, RunDirectoryError
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.space.knobs import TrialConfig
 from primus_mcp.trials.journal import JOURNAL_NAME, Done, Journal
-from primus_mcp.trials.log import LOG_NAME, Digests, Origin, TrialLog
+from primus_mcp.trials.log import LOG_NAME, OVERLAY_FOLDER, Digests, Origin, TrialLog
 from primus_mcp.trials.storage import RunDirectory, repair_tail, storage_error
 
 Price = Callable[[TrialConfig], tuple[str, EvaluationResult]]
@@ -57,7 +57,7 @@ def _set_aside(path: Path) -> Path:
 
 
 def reprice_log(folder: RunDirectory, digests: Digests, price: Price) -> Repriced:
-    """Price every trial of the log again, under new ids in the old order; the old log and journal are kept beside the new ones.
+    """Price every trial of the log again, under new ids in the old order; the old log, journal and overlays are kept beside the new ones.
 
     Everything is priced before anything is renamed, so a kill on the way leaves the old log as it was.
     """
@@ -77,8 +77,9 @@ def reprice_log(folder: RunDirectory, digests: Digests, price: Price) -> Reprice
                 continue
             priced.append((key, trial.model_dump(exclude_none=True), result, entry.get("origin", "user"), entry.get("label", "")))
         kept_as = _set_aside(path)
-        if (folder.path / JOURNAL_NAME).exists():
-            _set_aside(folder.path / JOURNAL_NAME)
+        for name in (JOURNAL_NAME, OVERLAY_FOLDER):
+            if (folder.path / name).exists():
+                _set_aside(folder.path / name)
         log, journal = TrialLog(folder, digests), Journal(folder)
         for key, knobs, result, origin, label in priced:
             record, _ = log.append(key=key, trial=knobs, result=result, origin=origin, label=label)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from primus_mcp.trials.storage import RunDirectory, append_durably, storage_error
+from primus_mcp.trials.storage import RunDirectory, append_whole, storage_error
 
 SCRATCHPAD_NAME = "scratchpad.txt"
 
@@ -15,12 +15,12 @@ class Scratchpad:
         self.path = folder.path / SCRATCHPAD_NAME
         if not self.path.exists():
             with folder.locked():
-                append_durably(self.path, b"")
+                append_whole(self.path, b"")
 
     def append(self, text: str) -> None:
         """Add a note, ending in one newline."""
         with self._folder.locked():
-            append_durably(self.path, text.rstrip("\n").encode("utf-8", "replace") + b"\n")
+            append_whole(self.path, text.rstrip("\n").encode("utf-8", "replace") + b"\n")
 
     def read(self) -> str:
         """All notes."""

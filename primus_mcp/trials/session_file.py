@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from primus_mcp.trials.log import Digests
-from primus_mcp.trials.storage import RunDirectory, write_atomic
+from primus_mcp.trials.storage import RunDirectory
 
 SESSION_NAME = "session.json"
 REDACTED = "(not stored)"
@@ -49,4 +49,4 @@ class SessionFile(BaseModel):
     def write(self, folder: RunDirectory) -> None:
         """Replace session.json."""
         content = without_secrets(self.model_dump(mode="json"))
-        write_atomic(folder.path / SESSION_NAME, json.dumps(content, indent=2, ensure_ascii=False, default=str) + "\n")
+        folder.write(SESSION_NAME, json.dumps(content, indent=2, ensure_ascii=False, default=str) + "\n")

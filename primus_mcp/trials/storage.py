@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import RLock, get_ident
+from threading import RLock
 from typing import BinaryIO
 
 from filelock import FileLock, Timeout
@@ -66,6 +66,11 @@ class RunDirectory:
             finally:
                 self._lock.release()
 
+    def write(self, name: str, content: str | bytes, *, durable: bool = True) -> None:
+        """Replace a file of the folder as a whole."""
+        with self.locked():
+            write_atomic(self.path / name, content, durable=durable)
+
     @contextmanager
     def guarded(self) -> Iterator[None]:
         """Hold the thread lock only: for reads, which never wait for other processes."""
@@ -83,27 +88,36 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def write_atomic(path: Path, content: str | bytes) -> None:
-    """Replace a file: temporary file beside it, fsync, rename. A reader sees the old file or the new one, never half of it."""
+def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> None:
+    """Replace a file: temporary file beside it, fsync, rename. A reader sees the old file or the new one, never half of it.
+
+    The caller holds the folder's lock. The temporary file's name is fixed, so what a kill leaves is taken up by the next write.
+    Not `durable`: without fsync, for files that can be made again; a kill does no harm, a power cut may empty them.
+    """
     data = content.encode("utf-8") if isinstance(content, str) else content
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}.tmp")
+    temporary = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("wb") as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                if durable:
+                    os.fsync(file.fileno())
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-        _sync_folder(path.parent)
+        if durable:
+            _sync_folder(path.parent)
     except OSError as error:
         raise storage_error(error, path, "write") from error
 
 
-def append_durably(path: Path, data: bytes) -> None:
-    """Append and fsync; what a failed or interrupted append left is cut off again. The caller holds the folder's lock."""
+def append_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Append and fsync (not `durable`: left to the next durable append); the caller holds the folder's lock.
+
+    What a failed or interrupted append left is cut off again.
+    """
     try:
         new = not path.exists()
         with path.open("ab", buffering=0) as file:
@@ -111,7 +125,8 @@ def append_durably(path: Path, data: bytes) -> None:
             try:
                 while written < len(data):
                     written += file.write(data[written:]) or 0
-                os.fsync(file.fileno())
+                if durable:
+                    os.fsync(file.fileno())
             finally:
                 if written < len(data):
                     with suppress(OSError):

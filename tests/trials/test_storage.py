@@ -14,7 +14,7 @@ import pytest
 
 from primus_mcp.errors import RunDirectoryError
 from primus_mcp.trials.scratchpad import Scratchpad
-from primus_mcp.trials.storage import RunDirectory, append_durably, repair_tail, storage_error, write_atomic
+from primus_mcp.trials.storage import RunDirectory, append_whole, repair_tail, storage_error, write_atomic
 
 
 def one_line(error: pytest.ExceptionInfo[RunDirectoryError]) -> str:
@@ -54,13 +54,13 @@ def test_a_read_only_out_dir_is_refused_in_one_line(tmp_path: Path) -> None:
 def test_a_disk_that_fills_up_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     """A file size limit makes the system refuse a write half-way, as a full disk does."""
     path = tmp_path / "log.jsonl"
-    append_durably(path, b'{"a": 1}\n')
+    append_whole(path, b'{"a": 1}\n')
     before = path.read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 5, hard))
     try:
         with pytest.raises(RunDirectoryError) as error:
-            append_durably(path, b'{"b": 2}\n')
+            append_whole(path, b'{"b": 2}\n')
         with pytest.raises(RunDirectoryError):
             write_atomic(path, b"x" * 1000)
     finally:

@@ -1,0 +1,169 @@
+"""Evaluators: rules, then memory, then time; a number that was not computed is null."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from primus_mcp.errors import InputError
+from primus_mcp.evaluation.cheapest import cheapest_fitting_change
+from primus_mcp.evaluation.digest import digest, plain
+from primus_mcp.evaluation.evaluators import Evaluator, FullEvaluator, Mode, Rules, make_evaluator
+from primus_mcp.evaluation.result import GBS_DIFFERS, EvaluationResult
+from primus_mcp.inputs.cluster import make_cluster
+from primus_mcp.inputs.workload import Workload, read_workload
+from primus_mcp.projection.memory import project_memory
+from primus_mcp.space.knobs import TrialConfig
+from primus_mcp.units import bytes_to_gb
+
+WORKLOAD = """
+modules:
+  pre_trainer:
+    framework: megatron
+    config: pre_trainer.yaml
+    model: {model}.yaml
+    overrides:
+      tensor_model_parallel_size: 1
+      pipeline_model_parallel_size: 1
+      expert_model_parallel_size: {ep}
+      micro_batch_size: {mbs}
+      global_batch_size: 256
+      seq_length: 4096
+      max_position_embeddings: 4096
+      mock_data: true
+"""
+
+
+def workload(folder: Path, model: str = "llama3.1_8B", *, ep: int = 1, mbs: int = 2) -> Workload:
+    path = folder / "workload.yaml"
+    path.write_text(WORKLOAD.format(model=model, ep=ep, mbs=mbs))
+    return read_workload(path, environment={})
+
+
+def evaluator(folder: Path, mode: Mode = "full", *, model: str = "llama3.1_8B", ep: int = 1, mbs: int = 2, **cluster: Any) -> Evaluator:
+    rules = Rules(workload=workload(folder, model, ep=ep, mbs=mbs), cluster=make_cluster("mi300x", **cluster), axes={}, pins={})
+    return make_evaluator(rules, mode=mode, gemm_backend="roofline")
+
+
+NUMBERS = [
+    name
+    for name in EvaluationResult.model_fields
+    if name.endswith(("_gb", "_ms", "_per_gpu", "_ratio", "_breakdown")) or name in ("mfu", "dp", "within_margin", "fits_physically")
+]
+
+
+@pytest.mark.parametrize("mode", ["dry", "memory-real", "full"])
+def test_an_illegal_trial_has_a_reason_with_numbers_the_rules_and_no_number_at_all(tmp_path: Path, mode: Mode) -> None:
+    result = evaluator(tmp_path, mode).evaluate(TrialConfig(tp=3))
+    assert not result.legal and result.refused_by
+    assert result.reason is not None and "3" in result.reason
+    assert {name: getattr(result, name) for name in NUMBERS} == dict.fromkeys(NUMBERS)
+
+
+@pytest.mark.parametrize("mode", ["memory-real", "full"])
+def test_what_does_not_fit_is_legal_says_by_how_much_and_has_no_throughput(tmp_path: Path, mode: Mode) -> None:
+    big = evaluator(tmp_path, mode, hbm_capacity_gb=40.0)
+    result = big.evaluate(TrialConfig())
+    assert result.legal and result.within_margin is False
+    assert result.tokens_per_s_per_gpu is None and result.iteration_ms is None and result.time_breakdown is None
+    assert result.memory_per_gpu_gb is not None and result.reason is not None
+    assert f"{result.memory_per_gpu_gb:.1f} GB" in result.reason and f"{result.memory_per_gpu_gb - 36:.1f} GB more" in result.reason
+
+
+def test_a_legal_result_adds_up(tmp_path: Path) -> None:
+    full = evaluator(tmp_path, num_nodes=2)
+    result = full.evaluate(TrialConfig(tp=2, pp=2, mbs=1))
+    assert result.legal and result.reason is None and result.within_margin and result.source == "simulate"
+    assert (
+        result.iteration_ms and result.tokens_per_s_per_gpu and result.time_breakdown and result.memory_breakdown and result.comm_breakdown
+    )
+    assert result.dp == 4 and result.micro_batches == 64
+    assert result.tokens_per_s_per_gpu == pytest.approx(256 * 4096 / (result.iteration_ms / 1e3) / 16)
+    assert sum(result.time_breakdown.values()) == pytest.approx(result.iteration_ms)
+    assert sum(result.memory_breakdown.values()) == pytest.approx(result.memory_per_gpu_gb)
+    assert result.comm_breakdown["total"] == pytest.approx(sum(v for k, v in result.comm_breakdown.items() if k != "total"))
+    assert result.per_rank_memory_gb is not None and max(result.per_rank_memory_gb) == result.memory_per_gpu_gb
+    assert result.resolved is not None and (result.resolved["tp"], result.resolved["recompute_granularity"]) == (2, "none")
+    assert result.confidence and "not validated" in result.confidence
+
+
+def test_memory_only_and_the_full_evaluation_agree_on_memory(tmp_path: Path) -> None:
+    full = evaluator(tmp_path)
+    assert isinstance(full, FullEvaluator)
+    cheap, whole = full.evaluate_memory_only(TrialConfig()), full.evaluate(TrialConfig())
+    assert cheap.memory_breakdown == whole.memory_breakdown and cheap.tokens_per_s_per_gpu is None and cheap.source == "memory_only"
+
+
+def test_memory_real_projects_memory_and_calls_its_throughput_heuristic(tmp_path: Path) -> None:
+    result = evaluator(tmp_path, "memory-real").evaluate(TrialConfig())
+    full = evaluator(tmp_path)
+    memory = project_memory(full.workload.architecture, full.workload.baseline, full.cluster)
+    assert result.memory_per_gpu_gb == bytes_to_gb(memory.device_bytes)
+    assert (result.fidelity, result.source) == ("heuristic", "memory_only") and result.tokens_per_s_per_gpu is not None
+    assert result.mfu is None and result.tflops_per_s_per_gpu is None and result.time_breakdown is None
+
+
+@pytest.mark.parametrize("mode", ["dry", "memory-real"])
+def test_the_heuristic_knows_that_bubbles_and_recompute_cost(tmp_path: Path, mode: Mode) -> None:
+    found = evaluator(tmp_path, mode, num_nodes=1)
+    speed = [
+        found.evaluate(TrialConfig(mbs=1, **knobs)).tokens_per_s_per_gpu or math.nan
+        for knobs in ({}, {"pp": 2}, {"pp": 4}, {"recompute_granularity": "full"})
+    ]
+    assert speed[0] > speed[1] > speed[2] and speed[0] == pytest.approx(speed[3] * 4 / 3)
+
+
+def test_the_same_trial_gives_the_same_answer_in_another_evaluator(tmp_path: Path) -> None:
+    for mode in ("dry", "memory-real", "full"):
+        one, two = evaluator(tmp_path, mode), evaluator(tmp_path, mode)
+        assert one.evaluate(TrialConfig(tp=2)) == two.evaluate(TrialConfig(tp=2))
+        assert one.key(TrialConfig(tp=2)) == two.key(TrialConfig(tp=2)) != one.key(TrialConfig(tp=4))
+
+
+def test_modes_never_share_a_key_because_their_numbers_never_mix(tmp_path: Path) -> None:
+    assert len({evaluator(tmp_path, mode).key(TrialConfig()) for mode in ("dry", "memory-real", "full")}) == 3
+
+
+def test_another_batch_size_is_flagged_as_not_comparable(tmp_path: Path) -> None:
+    full = evaluator(tmp_path)
+    codes = {warning.code for warning in full.evaluate(TrialConfig(gbs=512)).warnings}
+    assert GBS_DIFFERS in codes and GBS_DIFFERS not in {warning.code for warning in full.evaluate(TrialConfig()).warnings}
+
+
+def test_policy_bounds_are_lifted_for_the_workload_itself_only(tmp_path: Path) -> None:
+    full = evaluator(tmp_path, mbs=3, num_nodes=1)
+    rules = full.rules
+    wide = TrialConfig(mbs=32)
+    assert not rules.check(wide).legal and "policy" in (rules.check(wide).reason or "")
+    lifted = Rules(workload=rules.workload, cluster=rules.cluster, axes={}, pins={}, allow_policy=True)
+    assert lifted.check(wide).legal
+
+
+def test_measured_runs_with_a_gpu_are_an_input_error_in_this_version(tmp_path: Path) -> None:
+    rules = evaluator(tmp_path).rules
+    with pytest.raises(InputError, match="not available in this version"):
+        make_evaluator(rules, profiling_mode="benchmark", has_gpu=True)
+    refused = make_evaluator(rules, profiling_mode="benchmark", has_gpu=False, gemm_backend="roofline").evaluate(TrialConfig())
+    assert not refused.legal and "has_gpu=false" in (refused.reason or "") and "no-benchmark-gpu" in refused.refused_by
+
+
+def test_the_cheapest_change_fits_and_changes_one_knob_where_one_is_enough(tmp_path: Path) -> None:
+    full = evaluator(tmp_path, mbs=8)
+    assert full.evaluate(TrialConfig()).within_margin is False
+    fitting = cheapest_fitting_change(full, TrialConfig())
+    assert fitting is not None and fitting.text == "mbs=4"
+    assert fitting.result.within_margin and full.evaluate(TrialConfig(**fitting.change)) == fitting.result  # type: ignore[arg-type]
+
+
+def test_there_is_no_cheap_change_when_nothing_near_fits(tmp_path: Path) -> None:
+    assert cheapest_fitting_change(evaluator(tmp_path, hbm_capacity_gb=5.0), TrialConfig()) is None
+    assert cheapest_fitting_change(evaluator(tmp_path), TrialConfig(tp=10**4)) is None
+
+
+def test_equal_records_have_equal_digests_whatever_the_order_of_their_keys() -> None:
+    assert digest({"a": 1, "b": (1, 2)}) == digest({"b": [1, 2], "a": 1}) != digest({"a": 1, "b": (2, 1)})
+    with pytest.raises(TypeError):
+        plain(object())

@@ -1,0 +1,160 @@
+"""What a run prints and writes: the reference's formats, honest headings, no number that was not computed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from primus_mcp.errors import InputError
+from primus_mcp.evaluation.result import GBS_DIFFERS, EvaluationResult
+from primus_mcp.reports.best import best_block, exports_block
+from primus_mcp.reports.measured import compare_with_measured
+from primus_mcp.reports.plots import trials_png
+from primus_mcp.reports.summary import TRIAL_LINE_SCHEMA, trial_line_schema
+from primus_mcp.reports.tables import ranked, reasons_text, trials_table
+from primus_mcp.trials.log import Digests, TrialRecord
+
+RESOLVED = {
+    "tp": 1,
+    "pp": 4,
+    "ep": 8,
+    "cp": 1,
+    "mbs": 2,
+    "gbs": 128,
+    "vpp": 2,
+    "schedule": "interleaved",
+    "recompute_granularity": "selective",
+    "recompute_num_layers": None,
+}
+
+
+def result(trial_id: int = 17, **fields: Any) -> EvaluationResult:
+    values: dict[str, Any] = {
+        "trial_id": trial_id,
+        "legal": True,
+        "tokens_per_s_per_gpu": 3260.4,
+        "memory_per_gpu_gb": 182.84,
+        "within_margin": True,
+        "fits_physically": "fits",
+        "source": "simulate",
+        "resolved": RESOLVED,
+        "engine_version": "test",
+    }
+    return EvaluationResult.model_validate(values | fields)
+
+
+def record(outcome: EvaluationResult, label: str = "") -> TrialRecord:
+    return TrialRecord(
+        trial_id=outcome.trial_id or 0,
+        time="2026-01-01T00:00:00Z",
+        origin="seed",
+        label=label,
+        key=str(outcome.trial_id),
+        digests=Digests(workload="w", cluster="c", engine="e"),
+        trial={},
+        result=outcome,
+    )
+
+
+def test_the_best_block_is_the_guide_s_line_by_line() -> None:
+    assert best_block(result(), trial={}).splitlines() == [
+        "=== BEST CONFIGURATION ===",
+        "  trial #17  source=simulate",
+        "  TP=1 PP=4 EP=8 CP=1",
+        "  MBS=2 GBS=128 VPP=2 schedule=interleaved_1f1b",
+        "  recompute=selective/None",
+        "  → tokens/s/GPU = 3,260",
+        "  → memory/GPU   = 182.8 GB",
+    ]
+
+
+def test_the_exports_block_is_the_guide_s_line_by_line() -> None:
+    lines = ("export PRIMUS_TP=1", "export PRIMUS_PP=4", "export PRIMUS_EP=8", "# then pass --micro-batch-size 2 --global-batch-size 128")
+    assert exports_block(lines).splitlines() == ["=== EXPORTS for primus-cli ===", *(f"  {line}" for line in lines)]
+
+
+@pytest.mark.parametrize(("fidelity", "heading"), [("synthetic", "SYNTHETIC"), ("heuristic", "HEURISTIC")])
+def test_numbers_that_are_no_estimate_are_headed_as_what_they_are(fidelity: str, heading: str) -> None:
+    text = best_block(result(fidelity=fidelity, source="memory_only"), trial={})
+    assert text.startswith(heading) and f"source={fidelity}" in text
+
+
+def test_knobs_without_a_line_of_their_own_follow_and_the_gain_over_the_baseline_is_told() -> None:
+    text = best_block(result(), trial={"pp": 4, "fp8": "hybrid", "use_turbo_deepep": True}, baseline=result(0, tokens_per_s_per_gpu=1630.2))
+    assert "  also: fp8=hybrid use_turbo_deepep=true" in text.splitlines()
+    assert "3,260  (2.00 x the baseline's 1,630)" in text
+
+
+def test_classes_of_numbers_are_not_compared_with_each_other() -> None:
+    assert " x the baseline" not in best_block(result(), trial={}, baseline=result(0, fidelity="heuristic"))
+
+
+def test_upper_estimate_notes_and_another_batch_size_stand_in_the_block() -> None:
+    warning = {"code": GBS_DIFFERS, "text": "GBS 512 instead of 128"}
+    text = best_block(result(memory_upper_gb=201.26, confidence="not validated", warnings=[warning]), trial={}, note="at risk")
+    for part in ("(upper estimate 201.3 GB)", "  note: at risk", "  note: GBS 512 instead of 128", "  note: not validated"):
+        assert part in text
+
+
+def test_nothing_found_says_which_rule_removed_how_many_what_lacks_and_what_would_help() -> None:
+    illegal = {"legal": False, "tokens_per_s_per_gpu": None, "memory_per_gpu_gb": None, "within_margin": None}
+    large = {"tokens_per_s_per_gpu": None, "within_margin": False, "memory_breakdown": {"weights": 50.0, "saved_moe": 200.0}}
+    results = [
+        result(0, **illegal, reason="32 GPUs are not ...", refused_by=["W1", "W2"]),
+        result(1, **illegal, reason="32 GPUs are not either", refused_by=["W2"]),
+        result(2, **{**large, "memory_per_gpu_gb": 300.0}),
+        result(3, **{**large, "memory_per_gpu_gb": 270.0}),
+    ]
+    text = reasons_text(results, 259.2, "mbs=1")
+    assert text.startswith("no legal trial found\n  4 tried: 2 illegal, 2 need more memory than 259.2 GB/GPU")
+    assert "  2 x W2: 32 GPUs are not ..." in text and "  1 x W1" in text
+    assert "trial #3" in text and "10.8 GB too much" in text and "saved_moe: 200.0 GB" in text and "mbs=1" in text
+
+
+def test_the_table_has_the_best_first_and_fits_80_columns() -> None:
+    records = [
+        record(result(0, tokens_per_s_per_gpu=None, within_margin=False, fits_physically="does_not_fit"), "baseline"),
+        record(result(1, tokens_per_s_per_gpu=100.0), "slow"),
+        record(result(2, tokens_per_s_per_gpu=12345.0), "a label that is much longer than the column that is left for it at the end"),
+        record(result(3, legal=False, tokens_per_s_per_gpu=None, memory_per_gpu_gb=None, resolved=None), "illegal"),
+    ]
+    assert [entry.trial_id for entry in ranked(records)] == [2, 1, 0, 3]
+    console = Console(width=80, record=True, file=Path("/dev/null").open("w"))  # noqa: SIM115
+    console.print(trials_table(records, rows=3))
+    lines = console.export_text().splitlines()
+    assert len(lines) == 5 and all(len(line) <= 80 for line in lines)
+    assert lines[1].split()[:6] == ["2", "12,345", "182.8", "fits", "1/4/8/1/2/2", "selective"]
+    assert "too large" in lines[3] and "1 more" in lines[4]
+
+
+def test_the_plot_is_a_png_for_no_trial_for_one_and_for_all_kinds() -> None:
+    kinds = [
+        result(0),
+        result(1, legal=False, tokens_per_s_per_gpu=None, memory_per_gpu_gb=None, within_margin=None),
+        result(2, tokens_per_s_per_gpu=None, memory_per_gpu_gb=9000.0, within_margin=False),
+    ]
+    for results in ([], kinds[:1], kinds[1:2], kinds):
+        assert trials_png(results, title="w on c", cap_gb=259.2, hbm_gb=288).startswith(b"\x89PNG")
+
+
+def test_a_measured_run_is_compared_as_projected_over_measured() -> None:
+    found = compare_with_measured(result(mfu=0.4), 3000.0, 190.0, world_size=32)
+    assert found.throughput_ratio == pytest.approx(3260.4 / 3000) and found.memory_ratio == pytest.approx(182.84 / 190)
+    assert "ratio 1.09" in found.text and "ratio 0.96" in found.text
+
+
+def test_a_measurement_beyond_the_peak_is_taken_for_a_total_over_all_gpus() -> None:
+    with pytest.raises(InputError, match=r"3,260\.4.*|more than its peak"):
+        compare_with_measured(result(mfu=0.4), 3260.4 * 32, world_size=32)
+    with pytest.raises(InputError, match="no projected throughput"):
+        compare_with_measured(result(tokens_per_s_per_gpu=None, reason="needs 300 GB"), 1.0)
+
+
+def test_the_schema_of_a_trial_line_is_the_one_that_is_shipped() -> None:
+    assert json.loads(TRIAL_LINE_SCHEMA.read_text(encoding="utf-8")) == trial_line_schema(), (
+        "run: python -c 'from primus_mcp.reports.summary import *; write_trial_line_schema()'"
+    )
