@@ -1,4 +1,4 @@
-"""The zero-bubble planner: it respects its cap, and at the cap of 1F1B is no slower than 1F1B."""
+"""The zero-bubble planner: it respects its cap, and on even stages is no slower than 1F1B in the same memory."""
 
 from __future__ import annotations
 
@@ -41,14 +41,24 @@ def test_at_the_memory_of_1f1b_it_equals_zb_h1_on_even_stages() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(2, 5), st.integers(1, 14), st.data())
-def test_it_keeps_its_cap_and_at_cap_p_is_no_slower_than_1f1b(pp: int, micro_batches: int, data: st.DataObject) -> None:
+@given(st.integers(1, 5), st.integers(1, 14), st.integers(1, 9), st.data())
+def test_any_costs_give_a_complete_order_under_the_cap(pp: int, micro_batches: int, cap: int, data: st.DataObject) -> None:
     def draw() -> tuple[float, ...]:
         return tuple(data.draw(st.lists(st.floats(0.3, 2.0), min_size=pp, max_size=pp)))
 
     costs = PlannerCosts(forward=draw(), backward=draw(), weight=draw(), hop=data.draw(st.sampled_from([0.0, 0.1])))
-    result, peaks = planned(pp, micro_batches, costs, pp)
-    assert max(peaks) <= pp
+    result, peaks = planned(pp, micro_batches, costs, cap)  # raises where a task lacks or a rank waits for ever
+    assert max(peaks) <= cap
+    assert result.step_s >= max(result.rank_busy_s) * (1 - 1e-12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 5), st.integers(1, 14), st.tuples(*[st.floats(0.3, 2.0)] * 3), st.sampled_from([0.0, 0.1, 0.5]))
+def test_on_even_stages_it_is_no_slower_than_1f1b_in_the_same_memory(
+    pp: int, micro_batches: int, fbw: tuple[float, float, float], hop: float
+) -> None:
+    costs = level(pp, *fbw, hop)
+    result, _ = planned(pp, micro_batches, costs, pp)
     plain = simulate_order(
         build_order("1f1b", pp, 1, micro_batches), stage_times(pp, costs.forward, costs.backward, costs.weight, costs.hop)
     )

