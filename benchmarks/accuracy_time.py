@@ -12,9 +12,12 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
+
+import yaml
 
 from primus_mcp.errors import PrimusMcpError
 from primus_mcp.inputs.architecture import Architecture
@@ -201,8 +204,16 @@ def score(rows: list[dict[str, Any]], backend: Any) -> None:
             print(f"{name}: {len(values)} rows, MAPE {100 * mean(map(abs, values)):.1f}%, bias {100 * mean(values):+.1f}%")
     for reason, times in skipped.most_common():
         print(f"skipped {times}: {reason}")
+    fitted = [name for name, source in time_sources().items() if source.startswith("fitted")]
+    print(f"engine constants fitted to training runs: {len(fitted)} ({', '.join(fitted)})")
     for what, assumption in ASSUMED.items():
         print(f"assumed, {what}: {assumption}")
+
+
+def time_sources() -> dict[str, str]:
+    """Name and source of every constant of the time engine."""
+    text = (files("primus_mcp.catalog") / "engine" / "time.yaml").read_text(encoding="utf-8")
+    return {name: fields["source"] for name, fields in yaml.safe_load(text).items()}
 
 
 def top(result: PerformanceProjection) -> list[tuple[str, float]]:

@@ -20,16 +20,16 @@ from primus_mcp.projection.parameters import attention_parameters, layer_paramet
 _CACHED_PARTS = 16_384
 
 
-def _launch_s(rates: Rates, settings: LayerSettings) -> float:
-    """Seconds a Python-dispatched kernel costs the host; 1F1B A2A overlap cuts every layer into stream-ordered pieces."""
+def _launch_s(rates: Rates, settings: LayerSettings, kind: str) -> float:
+    """Host seconds per kernel that Python dispatches in a `dense` or `moe` block; 1F1B A2A overlap cuts layers into ordered pieces."""
     pieces = TIME["overlap_moe_launch_factor"] if settings.overlap_moe_a2a else 1.0
-    return rates.cluster.profile.launch_s * TIME["host_work_per_launch"] * pieces
+    return rates.cluster.profile.launch_s * TIME[f"host_work.{kind}"] * pieces
 
 
 def _dense_host(rates: Rates, arch: Architecture, settings: LayerSettings) -> HostCost:
     if settings.full_graph:
         return HostCost()
-    each = _launch_s(rates, settings)
+    each = _launch_s(rates, settings, "dense")
     attention, mlp = host.attention_launches(arch, settings), host.dense_launches(settings)
     return HostCost(forward_s=(attention[0] + mlp[0]) * each, backward_s=(attention[1] + mlp[1]) * each)
 
@@ -42,10 +42,10 @@ def _moe_host(rates: Rates, arch: Architecture, settings: LayerSettings) -> Host
     """
     if settings.full_graph:
         return HostCost()
-    each, loop_s = _launch_s(rates, settings), TIME["loop_launch_s"]
-    parts = (host.attention_launches(arch, settings), host.dispatch_launches(settings), host.expert_launches(arch, settings))
-    loops = host.loop_gemms(arch, settings)
-    forward_s, backward_s = (sum(part[way] for part in parts) * each + loops[way] * loop_s for way in (0, 1))
+    dense_s, moe_s, loop_s = _launch_s(rates, settings, "dense"), _launch_s(rates, settings, "moe"), TIME["loop_launch_s"]
+    attention, dispatch = host.attention_launches(arch, settings), host.dispatch_launches(settings)
+    experts, loops = host.expert_launches(arch, settings), host.loop_gemms(arch, settings)
+    forward_s, backward_s = (attention[i] * dense_s + (dispatch[i] + experts[i]) * moe_s + loops[i] * loop_s for i in (0, 1))
     return HostCost(forward_s=forward_s, backward_s=backward_s, stall_s=host.synchronisations(settings) * TIME["sync_bubble_s"])
 
 
@@ -72,7 +72,7 @@ def decoder_layer(rates: Rates, arch: Architecture, settings: LayerSettings, *, 
 def _end_host(rates: Rates, settings: LayerSettings) -> HostCost:
     if settings.full_graph:
         return HostCost()
-    each_s = TIME["launches.ends"] * _launch_s(rates, settings)
+    each_s = TIME["launches.ends"] * _launch_s(rates, settings, "dense")
     return HostCost(forward_s=each_s, backward_s=each_s)
 
 
