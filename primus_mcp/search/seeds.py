@@ -20,6 +20,8 @@ from primus_mcp.space.axes import vpp_values, with_pins
 from primus_mcp.space.knobs import KNOBS, KnobValue, TrialConfig
 from primus_mcp.space.trainer_keys import resolve
 
+Fits = Callable[[TrialConfig], bool]
+"""Whether a trial is legal and fits, at the price of its memory alone."""
 Score = Callable[[TrialConfig], float | None]
 """tokens/s/GPU of a trial that was evaluated and fits, None for one that is illegal, does not fit or was not evaluated."""
 NEAR_TOPOLOGIES = 3
@@ -38,12 +40,18 @@ def _no_score(_: TrialConfig) -> float | None:
     return None
 
 
-class _Plan:
-    """Shapes trials by toggles and pins, drops repeats, and remembers the best that scored."""
+def _may_fit(_: TrialConfig) -> bool:
+    return True
 
-    def __init__(self, workload: Workload, cluster: Cluster, score: Score, axes: Mapping[str, bool], pins: Mapping[str, KnobValue]) -> None:
+
+class _Plan:
+    """Shapes trials by toggles and pins, drops repeats and (in the grid and around the best) what does not fit; remembers the best."""
+
+    def __init__(
+        self, workload: Workload, cluster: Cluster, score: Score, fits: Fits, axes: Mapping[str, bool], pins: Mapping[str, KnobValue]
+    ) -> None:
         self.workload, self.cluster = workload, cluster
-        self._score, self._axes, self._pins = score, axes, pins
+        self._score, self._fits, self._axes, self._pins = score, fits, axes, pins
         self._scores: dict[TrainingConfig | TrialConfig, float | None] = {}
         self.best: TrialConfig | None = None
         self.best_score = 0.0
@@ -64,13 +72,19 @@ class _Plan:
         except InputError:
             return trial
 
-    def offer(self, label: str, knobs: Mapping[str, Any]) -> Iterator[Seed]:
-        """The seed, if nothing that resolves to the same has been proposed; afterwards its score is taken in."""
+    def fits(self, knobs: Mapping[str, Any]) -> bool:
+        """Whether these knobs are legal and fit."""
+        return self._fits(self.shape(knobs))
+
+    def offer(self, label: str, knobs: Mapping[str, Any], *, probe: bool = False) -> Iterator[Seed]:
+        """The seed, if nothing that resolves to the same has been proposed and, with `probe`, if it fits; then its score is taken in."""
         trial = self.shape(knobs)
         key = self._key(trial)
         if key in self._scores:
             return
         self._scores[key] = None
+        if probe and not self._fits(trial):
+            return
         yield Seed(trial=trial, label=label)
         scored = self._scores[key] = self._score(trial)
         if scored is not None and scored > self.best_score:
@@ -129,14 +143,22 @@ def _told(knobs: Mapping[str, Any]) -> str:
 
 
 def _grid(plan: _Plan, levers: Mapping[str, Any]) -> Iterator[Seed | None]:
-    """The grid with the levers, each topology until one of its points fits; None after each that does."""
+    """The grid with the levers, each topology until one of its points fits; None after each that does.
+
+    A topology whose smallest point (full recompute, smallest MBS) does not fit is left out at once: memory grows from there.
+    """
+    points = grid(plan.workload, plan.cluster)
+    by_size = sorted(points, key=lambda point: (point.recompute == "full", -point.mbs))
+    smallest = {point.topology: point for point in by_size}
     settled: set[tuple[int, int, int, int]] = set()
-    for point in grid(plan.workload, plan.cluster):
+    for point in points:
+        if (least := smallest.pop(point.topology, None)) and not plan.fits(grid_knobs(least, plan.workload, levers)):
+            settled.add(point.topology)
         if point.topology in settled:
             continue
         knobs = grid_knobs(point, plan.workload, levers)
         label = f"grid: TP{point.tp} PP{point.pp} EP{point.ep} CP{point.cp} MBS{point.mbs} recompute {point.recompute}"
-        yield from plan.offer(label, knobs)
+        yield from plan.offer(label, knobs, probe=True)
         if plan.score(knobs) is not None:
             settled.add(point.topology)
             yield None
@@ -149,7 +171,7 @@ def _refine(plan: _Plan) -> Iterator[Seed]:
         centre = plan.best
         tried.add(centre)
         for label, knobs in neighbours(plan.workload, plan.cluster, centre):
-            yield from plan.offer(label, knobs)
+            yield from plan.offer(label, knobs, probe=True)
             if plan.best != centre:
                 break
 
@@ -159,6 +181,7 @@ def seed_plan(
     cluster: Cluster,
     *,
     score: Score = _no_score,
+    fits: Fits = _may_fit,
     axes: Mapping[str, bool] | None = None,
     pins: Mapping[str, KnobValue] | None = None,
 ) -> Iterator[Seed]:
@@ -166,9 +189,9 @@ def seed_plan(
     the rest of the grid, refined whenever the best moves.
 
     `workload` is the one whose baseline runs on the cluster (`adapt_baseline`). Seeds may be illegal or not fit: that costs the caller no
-    budget, and they say which limit binds. Ends when the grid is exhausted.
+    budget, and they say which limit binds; `fits` keeps most of those out of the grid. Ends when the grid is exhausted.
     """
-    plan = _Plan(workload, cluster, score, axes or {}, pins or {})
+    plan = _Plan(workload, cluster, score, fits, axes or {}, pins or {})
     yield from plan.offer("baseline", {})
     kept: dict[str, Any] = {}
     yield from _levers(plan, kept)

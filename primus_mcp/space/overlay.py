@@ -35,7 +35,8 @@ def overlay_document(workload: Workload, trial: TrialConfig) -> dict[str, Any]:
     """The user's document with the trial's keys in modules.pre_trainer.overrides; everything else is kept as it is written.
 
     Read again, it resolves to exactly the trial: the keys are those that priced it. Numbers and switches that the file takes from the
-    environment are written out; texts such as data paths stay placeholders. `target_ep_size` has no key and is left out.
+    environment are written out; texts such as data paths stay placeholders. The workload's corrections, without which the trainer would
+    refuse the file, are written too. `target_ep_size` has no key and is left out.
     """
     document = deepcopy(dict(workload.document))
     module = document.setdefault("modules", {}).setdefault(PRETRAIN_MODULE, {})
