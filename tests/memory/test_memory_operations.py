@@ -82,6 +82,17 @@ def test_sync_free_stage_three_allocates_experts_for_the_worst_case() -> None:
     assert transients[2] - transients[1] == TOKENS * 4096 * 2 * (8 + 2) - 2 * (2 * TOKENS * 4096 * 2)
 
 
+def test_the_all_gather_dispatcher_gathers_the_tokens_of_every_expert_rank() -> None:
+    arch = mixtral_8x7b()
+
+    def transient(ep: int) -> float:
+        operations = layer_operations(_settings(arch, ep=ep, dispatcher="allgather"), True)
+        return next(operation.forward_transient_bytes for operation in operations if operation.name == "dispatch")
+
+    assert transient(8) - transient(4) == 4 * TOKENS * 4096 * 2
+    assert _saved(arch, True, ep=8, dispatcher="allgather") == _saved(arch, True, ep=4)
+
+
 def test_math_attention_keeps_every_score_and_flash_attention_only_one_sum_a_row() -> None:
     """64 heads, 4096^2 scores in BF16, against 4 bytes a row."""
     arch = llama_70b()

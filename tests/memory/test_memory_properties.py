@@ -8,10 +8,12 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_cases import deepseek_v2_lite, deepseek_v3, dense, llama_70b, mixtral_8x7b, qwen3_30b_a3b, run
+from memory_cases import configured, deepseek_v2_lite, deepseek_v3, dense, llama_70b, mixtral_8x7b, qwen3_30b_a3b, run
 
 from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.hardware import Vendor
 from primus_mcp.inputs.training import Recompute
+from primus_mcp.projection.memory.caveats import memory_caveats
 from primus_mcp.projection.memory.components import COMPONENTS
 from primus_mcp.projection.memory.projection import MemoryProjection
 from primus_mcp.projection.memory.verdict import verdict
@@ -168,3 +170,25 @@ def test_every_component_says_what_evidence_it_has() -> None:
         assert component.evidence in ("measured", "derived", "estimated")
         assert component.source
         assert component.text
+
+
+def test_caveats_name_what_a_configuration_rests_on() -> None:
+    arch = mixtral_8x7b()
+
+    def codes(vendor: Vendor = "nvidia", **chosen: Any) -> set[str]:
+        return {caveat.code for caveat in memory_caveats(arch, configured(64, **chosen), vendor)}
+
+    assert codes(forced_balance=True) == set()
+    assert codes() == {"expert_load_assumed"}
+    assert codes("amd", forced_balance=True, fp8="hybrid") == {"runtime_outside_torch", "fp8_memory_untested"}
+    assert codes(forced_balance=True, overlap_moe_a2a=True) == {"side_stream_fragmentation"}
+    assert codes(forced_balance=True, use_torch_fsdp2=True, sync_free_stage=3) == {"fsdp2_memory_untested", "worst_case_buffers"}
+    assert codes(forced_balance=True, schedule="zero-bubble") == {"deferred_weight_gradients"}
+
+
+def test_a_chunk_without_layers_is_priced() -> None:
+    """The loss alone on the last stage."""
+    arch = llama_70b(7)
+    ranks = run(arch, 8, 8, pp=8, pipeline_layout="Et|" + "t|" * 6 + "L").ranks
+    assert ranks[-1].components["weights"] == 2 * (8192 * arch.padded_vocab_size(1) + 8192)
+    assert ranks[-1].components["saved_head"] > 0

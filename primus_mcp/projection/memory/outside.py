@@ -1,6 +1,7 @@
 """Memory that the tensors do not explain: allocator fragmentation, and what lies outside torch on the device.
 
-Known error: the AMD runtime is +-8 GiB (its parts are not known); fragmentation is a fit to ten MI355X runs of one model.
+Known error: the AMD runtime is +-8 GiB (its parts are not known, and no dense run states it); fragmentation is a fit to ten MI355X
+runs of one model.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from primus_mcp.inputs.hardware import Vendor
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.placement import Placement
 from primus_mcp.units import BF16_BYTES
-
-_INTERNODE_EP = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,16 +82,25 @@ def communicators(vendor: Vendor, count: int) -> Estimate:
     return Estimate(value_bytes=first.value + (count - 1) * further.value, high_bytes=first.high + (count - 1) * further.high)
 
 
-def runtime(vendor: Vendor) -> Estimate:
-    """Context, code objects, kernel scratch and whatever else no counter of torch shows."""
-    constant: Constant = MEMORY[f"{vendor}_runtime_bytes"]
-    return Estimate(value_bytes=constant.value, high_bytes=constant.high)
+def runtime(vendor: Vendor, *, expert_exchange: bool) -> Estimate:
+    """Context, code objects, kernel scratch and whatever else no counter of torch shows; more where experts are exchanged (EP > 1).
+
+    The two parts are one fit on expert runs, so their errors do not add: the total is known to about 8 GiB.
+    """
+    parts: list[Constant] = [MEMORY[f"{vendor}_runtime_bytes"]]
+    if expert_exchange:
+        parts.append(MEMORY[f"{vendor}_expert_runtime_bytes"])
+    return Estimate(
+        value_bytes=sum(part.value for part in parts),
+        high_bytes=sum(part.value for part in parts) + max(part.high - part.value for part in parts),
+    )
 
 
 def deepep_buffer_bytes(arch: Architecture, config: TrainingConfig) -> float:
     """(num_cu / 2) channels * min(EP, 8) peers * slots * (2 h + metadata), allocated by DeepEP itself."""
     if config.dispatcher != "deepep" or config.ep == 1 or not arch.is_moe:
         return 0.0
-    slots = MEMORY["deepep_slots_per_channel_internode" if config.ep >= _INTERNODE_EP else "deepep_slots_per_channel"].value
+    internode = config.ep >= MEMORY["deepep_internode_ep"].value
+    slots = MEMORY["deepep_slots_per_channel_internode" if internode else "deepep_slots_per_channel"].value
     per_slot = BF16_BYTES * arch.hidden_size + MEMORY["deepep_metadata_bytes_per_slot"].value
     return config.deepep_num_cu / 2 * min(config.ep, MEMORY["deepep_peers_per_node"].value) * slots * per_slot

@@ -111,7 +111,7 @@ def project_placed(arch: Architecture, config: TrainingConfig, placement: Placem
         outside={
             "communicators": communicators(vendor, count),
             "deepep_buffers": Estimate(value_bytes=deepep, high_bytes=deepep),
-            "runtime": runtime(vendor),
+            "runtime": runtime(vendor, expert_exchange=arch.is_moe and config.ep > 1),
         },
     )
     stages = pipeline_stages(run.settings, config.ep, placement.chunks, placement.owner)

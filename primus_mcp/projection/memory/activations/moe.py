@@ -59,7 +59,7 @@ def _exchange_bytes(settings: ActivationSettings) -> float:
     """[rows, h] buffers alive at once while tokens move.
 
     Library all-to-all: permuted, sent and received copies (three). DeepEP: received and permuted (two). Sync-free stage 2 and 3 receive
-    into a buffer of tokens * EP rows whatever arrives.
+    into a buffer of tokens * EP rows whatever arrives, the all-gather dispatcher gathers that many.
     """
     rows = settings.dispatched_rows * settings.arch.hidden_size * BF16_BYTES
     if settings.dispatch_ranks > 1:

@@ -44,8 +44,8 @@ _read = attrgetter(*_COPIED)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ActivationSettings:
-    """See `TrainingConfig` for the copied fields. `dispatch_ranks` is EP where worst-case buffers depend on it (sync-free stage 2
-    and 3) and 1 elsewhere: EP alone must not change the rows that a rank processes.
+    """See `TrainingConfig` for the copied fields. `dispatch_ranks` is EP where buffers depend on it (all-gather dispatcher,
+    sync-free stage 2 and 3) and 1 elsewhere: EP alone must not change the rows that a rank processes.
 
     Compared by identity: `activation_settings` returns one object for equal settings, so that look-ups need not hash every field.
     """
@@ -167,7 +167,7 @@ def _kept_input_bytes(precision: Precision, recipe: Fp8Recipe) -> float:
 def activation_settings(arch: Architecture, config: TrainingConfig) -> ActivationSettings:
     """The record for a configuration, one object for all configurations that activations cannot tell apart."""
     local_experts = arch.experts.num_experts // config.ep if arch.experts else 0
-    worst_case = config.ep if config.sync_free_stage >= 2 else 1
+    worst_case = config.ep if config.sync_free_stage >= 2 or config.dispatcher == "allgather" else 1
     resolved = (linear_precision(config), expert_precision(config), config.finetune != "lora", local_experts, worst_case)
     return _settings(arch, _read(config), resolved)
 
