@@ -58,8 +58,11 @@ def splices(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: in
 
 
 def first_size(pp: int, micro_batches: int, period: int) -> int:
-    """A size that usually holds warm-up, a few periods and cool-down: 3 pp + 4 periods, and equal to m modulo the period."""
-    size = 3 * pp + 4 * period
+    """A size that usually holds warm-up, repeating part and cool-down, equal to m modulo the period.
+
+    Found by trying: 2.5 pp for schedules of period 1 (1F1B with hops repeats after pp), 4 periods for the interleaved ones.
+    """
+    size = 4 * period if period > 1 else 5 * pp // 2 + 2
     return size + (micro_batches - size) % period
 
 
