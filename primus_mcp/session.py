@@ -165,7 +165,7 @@ class TuningSession:
     def seed_plan(self) -> Iterator[Seed]:
         """The search's own plan for this workload and cluster, fed back with what its seeds turned out to be."""
         axes = self.target.axes.model_dump()
-        return seed_plan(self.workload, self.target.cluster, score=self.score, axes=axes, pins=self.pins)
+        return seed_plan(self.workload, self.target.cluster, score=self.score, fits=self.evaluator.fits, axes=axes, pins=self.pins)
 
     def score(self, trial: TrialConfig) -> float | None:
         """Tokens/s/GPU of a trial in the log that is legal and inside the margin; None for any other."""

@@ -82,6 +82,11 @@ class Evaluator(ABC):
         assert legality.config is not None
         return self.price(legality.config)
 
+    def fits(self, trial: TrialConfig) -> bool:
+        """Whether a trial is legal and inside the memory margin, as cheaply as the mode can tell."""
+        result = self.evaluate(trial)
+        return result.legal and result.within_margin is not False
+
     def refused(self, reason: str, config: TrainingConfig | None, rules: list[str]) -> EvaluationResult:
         """An illegal trial: the reason, and null for every number."""
         return EvaluationResult(
@@ -207,6 +212,14 @@ class FullEvaluator(MemoryRealEvaluator):
             fields |= performance_fields(project_performance(arch, config, self.cluster, gemm_backend=self._backend))
         return self.result(config, place(arch, config, self.cluster.world_size), **fields)
 
+    def fits(self, trial: TrialConfig) -> bool:
+        """By memory alone."""
+        legality = self._check(trial)
+        if not legality.legal or legality.config is None:
+            return False
+        memory = project_memory(self.workload.architecture, legality.config, self.cluster)
+        return memory.device_bytes <= self.cluster.memory_cap_bytes
+
     def evaluate_memory_only(self, trial: TrialConfig) -> EvaluationResult:
         """The cheap first two steps: rules and memory."""
         legality = self._check(trial)
@@ -226,6 +239,10 @@ class BenchmarkRefused(FullEvaluator):
         legality = self._check(trial)
         reasons = [reason for reason in (legality.reason, f"{NO_GPU}; {NO_GPU_REMEDY}") if reason]
         return self.refused("; ".join(reasons), legality.config, [*(found.rule for found in legality.violations), "no-benchmark-gpu"])
+
+    def fits(self, trial: TrialConfig) -> bool:  # noqa: ARG002
+        """Nothing does."""
+        return False
 
 
 def make_evaluator(

@@ -24,6 +24,8 @@ Fits = Callable[[TrialConfig], bool]
 """Whether a trial is legal and fits, at the price of its memory alone."""
 Score = Callable[[TrialConfig], float | None]
 """tokens/s/GPU of a trial that was evaluated and fits, None for one that is illegal, does not fit or was not evaluated."""
+SMALLEST_POINTS = 16
+"""Points shown when nothing fits."""
 NEAR_TOPOLOGIES = 3
 """Topologies of the grid that must fit before the best is refined; the rest of the grid comes last."""
 
@@ -164,6 +166,15 @@ def _grid(plan: _Plan, levers: Mapping[str, Any]) -> Iterator[Seed | None]:
             yield None
 
 
+def _smallest(plan: _Plan, levers: Mapping[str, Any]) -> Iterator[Seed]:
+    """When nothing fits: the points that spread the model widest, so that the log says how much is missing."""
+    points = [point for point in grid(plan.workload, plan.cluster) if point.recompute == "full"]
+    points.sort(key=lambda point: (point.mbs, -point.tp * point.pp * point.cp * point.ep))
+    for point in points[:SMALLEST_POINTS]:
+        label = f"smallest: TP{point.tp} PP{point.pp} EP{point.ep} CP{point.cp} MBS{point.mbs} recompute full"
+        yield from plan.offer(label, grid_knobs(point, plan.workload, levers))
+
+
 def _refine(plan: _Plan) -> Iterator[Seed]:
     """Neighbours of the best so far: schedules, VPP x MBS, recompute, optimizer sharding, one step along each degree; again if it moves."""
     tried: set[TrialConfig] = set()
@@ -205,3 +216,5 @@ def seed_plan(
         if fitting >= NEAR_TOPOLOGIES:
             yield from _refine(plan)
     yield from _refine(plan)
+    if plan.best is None:
+        yield from _smallest(plan, levers)
