@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
@@ -192,3 +193,9 @@ def test_a_chunk_without_layers_is_priced() -> None:
     ranks = run(arch, 8, 8, pp=8, pipeline_layout="Et|" + "t|" * 6 + "L").ranks
     assert ranks[-1].components["weights"] == 2 * (8192 * arch.padded_vocab_size(1) + 8192)
     assert ranks[-1].components["saved_head"] > 0
+
+
+def test_the_documentation_lists_every_component() -> None:
+    text = (Path(__file__).parent.parent.parent / "docs" / "memory.md").read_text(encoding="utf-8")
+    listed = {line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")}
+    assert set(COMPONENTS) <= listed
