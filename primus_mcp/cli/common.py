@@ -36,9 +36,20 @@ def count(text: str) -> int:
     return value
 
 
+def positive_count(text: str) -> int:
+    """A whole number of 1 or more, for argparse."""
+    value = count(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return value
+
+
 def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
-    """--workload and what resolves it."""
-    parser.add_argument("--workload", type=Path, required=True, metavar="YAML", help="Primus pretrain YAML")
+    """--workload or --model, and what resolves them."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--workload", type=Path, metavar="YAML", help="Primus pretrain YAML")
+    source.add_argument("--model", metavar="NAME", help="a model of the catalogue instead of a file (see `primus-mcp models`)")
+    parser.add_argument("--seq-length", type=positive_count, metavar="N", help="tokens a sequence, with --model")
     parser.add_argument("--primus-root", type=Path, metavar="DIR", help="Primus checkout whose model and module files come first")
     parser.add_argument(
         "--vocab",
@@ -49,8 +60,12 @@ def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
-    """--target-cluster."""
-    parser.add_argument("--target-cluster", type=Path, required=True, metavar="YAML", help="target-cluster YAML")
+    """--target-cluster, or --gpu with --nodes."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--target-cluster", type=Path, metavar="YAML", help="target-cluster YAML")
+    source.add_argument("--gpu", metavar="NAME", help="a GPU of the catalogue instead of a file (see `primus-mcp gpus`)")
+    parser.add_argument("--nodes", type=positive_count, metavar="N", help="nodes, with --gpu (default 1)")
+    parser.add_argument("--gpus-per-node", type=positive_count, metavar="N", help="GPUs a node, with --gpu (default 8)")
 
 
 def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,16 +82,27 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_workload(arguments: argparse.Namespace) -> Workload:
-    """The workload that --workload names."""
+    """The workload that --workload or --model names."""
+    from primus_mcp.inputs.model_workload import workload_from_model
     from primus_mcp.inputs.workload import read_workload
 
+    length: int | None = getattr(arguments, "seq_length", None)
+    if arguments.workload is None:
+        return workload_from_model(arguments.model, seq_length=length, gbs=getattr(arguments, "gbs", None))
+    if length is not None:
+        raise InputError("goes with --model only", where="--seq-length", remedy="write seq_length into the workload's overrides")
     return read_workload(arguments.workload, primus_root=arguments.primus_root, vocab=arguments.vocab)
 
 
 def load_cluster(arguments: argparse.Namespace) -> TargetCluster:
-    """The cluster that --target-cluster names."""
-    from primus_mcp.inputs.cluster import read_cluster
+    """The cluster that --target-cluster or --gpu and --nodes name."""
+    from primus_mcp.inputs.cluster import parse_cluster, read_cluster
 
+    if arguments.target_cluster is None:
+        block = {"gpu_arch": arguments.gpu, "num_nodes": arguments.nodes or 1, "gpus_per_node": arguments.gpus_per_node or 8}
+        return parse_cluster({"target_cluster": block}, where="--gpu")
+    if arguments.nodes is not None or arguments.gpus_per_node is not None:
+        raise InputError("go with --gpu only", where="--nodes, --gpus-per-node", remedy="write them into the cluster file")
     return read_cluster(arguments.target_cluster, primus_root=arguments.primus_root)
 
 

@@ -18,6 +18,7 @@ def _row(model: PublishedModel) -> dict[str, object]:
     arch = model.architecture
     return {
         "name": model.name,
+        "aliases": list(model.aliases),
         "hf_id": model.hf_id,
         "layers": arch.num_layers,
         "hidden_size": arch.hidden_size,
@@ -26,7 +27,12 @@ def _row(model: PublishedModel) -> dict[str, object]:
         "attention": "MLA" if arch.latent_attention else "MHA" if arch.num_query_groups == arch.num_attention_heads else "GQA",
         "parameters": total_parameters(arch, include_mtp=model.published_includes_mtp),
         "published_parameters": model.published_parameters,
+        "published_exact": model.published_exact,
         "count_difference_reason": model.count_difference_reason,
+        "seq_length": model.run.seq_length,
+        "gbs": model.run.gbs,
+        "mbs": model.run.mbs,
+        "defaults_source": model.run.source,
     }
 
 
@@ -40,11 +46,12 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("model", "layers", "hidden", "attention", "experts", "parameters", "published"):
+    for heading in ("model", "layers", "hidden", "attention", "experts", "parameters", "published", "sequence", "GBS"):
         table.add_column(heading, no_wrap=True, justify="left" if heading in ("model", "attention") else "right")
     for row in rows:
         experts = f"{row['experts']} top {row['top_k']}" if row["experts"] else "-"
-        counts = (f"{row['parameters']:,}", f"{row['published_parameters']:,}")
+        about = "" if row["published_exact"] else "about "
+        counts = (f"{row['parameters']:,}", f"{about}{row['published_parameters']:,}", f"{row['seq_length']:,}", f"{row['gbs']:,}")
         table.add_row(str(row["name"]), str(row["layers"]), str(row["hidden_size"]), str(row["attention"]), experts, *counts)
     Console(width=160 if not Console().is_terminal else None).print(table)
     return 0

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from primus_mcp.inputs.workload import Workload
 
 
+TOLD = ("model-defaults", "differs-from-published", "mtp-without-layout")
+"""Findings that change what the answer is about; `primus-mcp check` shows all."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """The resolved problem. `workload` is the adapted one, whose baseline runs on the cluster."""
@@ -59,7 +63,7 @@ def resolve_problem(arguments: argparse.Namespace, *, mode: str = "full", profil
         adapted=adapted,
         rules=rules,
         evaluator=evaluator,
-        notes=(*target.warnings, *adapted.lines),
+        notes=(*(finding.text for finding in original.findings if finding.code in TOLD), *target.warnings, *adapted.lines),
     )
 
 

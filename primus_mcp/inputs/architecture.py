@@ -10,6 +10,8 @@ Activation = Literal["silu", "gelu", "quick_gelu", "squared_relu"]
 Normalization = Literal["RMSNorm", "LayerNorm"]
 PositionEmbedding = Literal["rope", "learned", "none"]
 VocabSource = Literal["mock_data", "tokenizer", "explicit"]
+QkNormScope = Literal["head", "full", "unweighted"]
+LayerKind = Literal["attention", "mixer"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +31,52 @@ class LatentAttention:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SparseIndexer:
+    """The indexer of sparse latent attention (DSA): it scores positions with its own heads, and attention reads the `top_k` best."""
+
+    heads: int
+    head_dim: int
+    top_k: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShortConvolution:
+    """A gated depthwise convolution over `kernel` positions instead of attention (LFM2): h -> 3h, convolution over h, h -> h."""
+
+    kernel: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatedDeltaNet:
+    """Linear attention with a gated delta rule instead of softmax attention (Qwen3.5): a state of key width x value width a value head."""
+
+    key_heads: int
+    key_head_dim: int
+    value_heads: int
+    value_head_dim: int
+    kernel: int
+
+    @property
+    def key_width(self) -> int:
+        """Elements of all query (or key) heads of one token."""
+        return self.key_heads * self.key_head_dim
+
+    @property
+    def value_width(self) -> int:
+        """Elements of all value heads of one token."""
+        return self.value_heads * self.value_head_dim
+
+
+Mixer = ShortConvolution | GatedDeltaNet
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureOfExperts:
-    """Routed experts of an MoE layer. `shared_expert_ffn_hidden_size` is the total width of the shared experts (0: none)."""
+    """Routed experts of an MoE layer. `shared_expert_ffn_hidden_size` is the total width of the shared experts (0: none).
+
+    `shared_expert_gate`: a column of weights scales the shared expert's output. `residual_ffn_hidden_size`: a dense MLP of this width runs
+    beside the experts of every MoE layer and is added to their output (Grok-2).
+    """
 
     num_experts: int
     top_k: int
@@ -39,6 +85,8 @@ class MixtureOfExperts:
     router_num_groups: int | None = None
     router_group_topk: int | None = None
     router_expert_bias: bool = False
+    shared_expert_gate: bool = False
+    residual_ffn_hidden_size: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +94,10 @@ class Architecture:
     """A decoder-only transformer as it would really be built by the trainer.
 
     Widths are in elements. `moe_layers[i]` says whether decoder layer i is MoE, `windowed_layers[i]` whether it attends over
-    `sliding_window` positions only. `vocab_size` is the number of tokens that the run's tokenizer reports, before padding.
+    `sliding_window` positions only, or over its own chunk of `attention_chunk` positions. `vocab_size` is the number of tokens that the
+    run's tokenizer reports, before padding. `layer_kinds[i]` says whether decoder layer i attends or runs `mixer` instead (empty: all
+    attend). `norms_per_layer` is 4 where the output of attention and of the MLP is normalised too. `qk_norm_scope`: the norm of queries
+    and keys is one head wide, as wide as all heads together, or has no weight. `attention_output_gate`: a gate as wide as the queries.
     """
 
     name: str
@@ -64,11 +115,18 @@ class Architecture:
     moe_layers: tuple[bool, ...]
     sliding_window: int | None = None
     windowed_layers: tuple[bool, ...] = ()
+    attention_chunk: int | None = None
+    sparse_indexer: SparseIndexer | None = None
+    attention_output_gate: bool = False
+    layer_kinds: tuple[LayerKind, ...] = ()
+    mixer: Mixer | None = None
     attention_sinks: bool = False
     gated_mlp: bool = True
     activation: Activation = "silu"
     normalization: Normalization = "RMSNorm"
+    norms_per_layer: int = 2
     qk_norm: bool = False
+    qk_norm_scope: QkNormScope = "head"
     qkv_bias: bool = False
     linear_bias: bool = False
     position_embedding: PositionEmbedding = "rope"
@@ -83,6 +141,10 @@ class Architecture:
     def is_moe(self) -> bool:
         """Whether any decoder layer has routed experts."""
         return self.experts is not None and any(self.moe_layers)
+
+    def layer_kind(self, layer: int) -> LayerKind:
+        """What decoder layer `layer` runs before its MLP."""
+        return self.layer_kinds[layer] if self.layer_kinds else "attention"
 
     def padded_vocab_size(self, tp: int) -> int:
         """Rows of the embedding over all TP ranks: ceil(V / (divisor * TP)) * divisor * TP (Megatron-Core tokenizer builder)."""

@@ -31,9 +31,7 @@ class Chunk:
 def _repeat(match: re.Match[str]) -> str:
     count = int(match[2])
     if len(match[1]) * count > MAX_EXPANDED_CHARACTERS:
-        raise InputError(
-            f"repeats {match[1]!r} {count} times", where="pipeline_model_parallel_layout", remedy="use fewer stages"
-        )
+        raise InputError(f"repeats {match[1]!r} {count} times", where="pipeline_model_parallel_layout", remedy="use fewer stages")
     return match[1] * count
 
 

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from primus_mcp.inputs.architecture import Architecture, LatentAttention, MixtureOfExperts
+from primus_mcp.errors import InputError
+from primus_mcp.inputs.architecture import (
+    Activation,
+    Architecture,
+    GatedDeltaNet,
+    LatentAttention,
+    Mixer,
+    MixtureOfExperts,
+    Normalization,
+    PositionEmbedding,
+    QkNormScope,
+    ShortConvolution,
+    SparseIndexer,
+)
 from primus_mcp.inputs.findings import Finding
 from primus_mcp.inputs.yaml_loader import parse_text
 
@@ -45,60 +59,121 @@ class _Architecture(_File):
     latent_attention: dict[str, int | None] | None = None
     experts: dict[str, Any] | None = None
     first_dense_layers: int = 0
+    moe_layer_step: int = 1
     qk_norm: bool = False
+    qk_norm_scope: QkNormScope = "head"
+    norms_per_layer: int = 2
     qkv_bias: bool = False
     linear_bias: bool = False
+    gated_mlp: bool = True
+    activation: Activation = "silu"
+    normalization: Normalization = "RMSNorm"
+    position_embedding: PositionEmbedding = "rope"
     attention_sinks: bool = False
+    attention_output_gate: bool = False
     sliding_window: int | None = None
-    windowed_layers: Literal["all", "even"] = "all"
+    attention_chunk: int | None = None
+    full_attention_every: int | None = None
+    sparse_indexer: dict[str, int] | None = None
+    short_convolution: dict[str, int] | None = None
+    gated_delta_net: dict[str, int] | None = None
+    attention_layers: list[int] | None = None
     tied_embeddings: bool = False
     mtp_num_layers: int = 0
 
 
+class _Run(_File):
+    seq_length: int
+    gbs: int
+    mbs: int
+    source: str
+
+
 class _Model(_File):
     name: str
-    hf_id: str
+    aliases: tuple[str, ...] = ()
+    hf_id: str | None
     tokenizer_length: int | None
     published_parameters: int
-    published_includes_mtp: bool
+    published_exact: bool = True
+    published_includes_mtp: bool = False
     count_difference: int
     count_difference_reason: str | None = None
     sources: dict[str, str]
+    run: _Run
     architecture: _Architecture
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedModel:
-    """A model as its authors published it. `name` is the stem of Primus's preset.
+class RunDefaults:
+    """Sequence length and batch that a model is priced with where the user gives none, and where they come from."""
 
-    `published_parameters` is the exact public count; `count_difference` is our count minus it, explained by `count_difference_reason`.
+    seq_length: int
+    gbs: int
+    mbs: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedModel:
+    """A model as its authors published it. `name` is the stem of Primus's preset where there is one.
+
+    `published_parameters` is the public count, `published_exact` says whether it is exact or only the figure in the model's name;
+    `count_difference` is our count minus it, explained by `count_difference_reason`.
     """
 
     name: str
-    hf_id: str
+    aliases: tuple[str, ...]
+    hf_id: str | None
     architecture: Architecture
     vocab_size: int
     tokenizer_length: int | None
     published_parameters: int
+    published_exact: bool
     published_includes_mtp: bool
     count_difference: int
     count_difference_reason: str | None
     sources: Mapping[str, str]
+    run: RunDefaults
+
+
+_SHORTHAND = frozenset(
+    {
+        "latent_attention",
+        "experts",
+        "first_dense_layers",
+        "moe_layer_step",
+        "full_attention_every",
+        "sparse_indexer",
+        "short_convolution",
+        "gated_delta_net",
+        "attention_layers",
+    }
+)
+
+
+def _mixer(given: _Architecture) -> Mixer | None:
+    if given.short_convolution:
+        return ShortConvolution(**given.short_convolution)
+    return GatedDeltaNet(**given.gated_delta_net) if given.gated_delta_net else None
 
 
 def _architecture(name: str, given: _Architecture) -> Architecture:
-    layers = given.num_layers
-    plain = given.model_dump(exclude={"latent_attention", "experts", "first_dense_layers", "windowed_layers"})
-    windowed = tuple(given.windowed_layers == "all" or layer % 2 == 0 for layer in range(layers)) if given.sliding_window else ()
+    layers, every, attending = range(given.num_layers), given.full_attention_every, given.attention_layers
+    local = given.sliding_window or given.attention_chunk
+    step, first = given.moe_layer_step, given.first_dense_layers
     return Architecture(
-        **plain,
+        **given.model_dump(exclude=set(_SHORTHAND)),
         name=name,
         seq_length=given.max_position_embeddings,
         vocab_source="tokenizer",
         latent_attention=LatentAttention(**given.latent_attention) if given.latent_attention else None,  # type: ignore[arg-type]
         experts=MixtureOfExperts(**given.experts) if given.experts else None,
-        moe_layers=tuple(given.experts is not None and layer >= given.first_dense_layers for layer in range(layers)),
-        windowed_layers=windowed,
+        moe_layers=tuple(given.experts is not None and layer >= first and (layer - first) % step == 0 for layer in layers),
+        windowed_layers=tuple(every is None or (layer + 1) % every != 0 for layer in layers) if local else (),
+        sparse_indexer=SparseIndexer(**given.sparse_indexer) if given.sparse_indexer else None,
+        layer_kinds=tuple("attention" if layer in attending else "mixer" for layer in layers) if attending else (),
+        mixer=_mixer(given),
     )
 
 
@@ -113,16 +188,44 @@ def published_models() -> Mapping[str, PublishedModel]:
         models[data.name] = PublishedModel(
             architecture=_architecture(data.name, data.architecture),
             vocab_size=data.architecture.vocab_size,
-            **data.model_dump(exclude={"architecture", "sources"}),
+            **data.model_dump(exclude={"architecture", "sources", "run"}),
             sources=MappingProxyType(data.sources),
+            run=RunDefaults(**data.run.model_dump()),
         )
     return MappingProxyType(models)
 
 
+def _plain(name: str) -> str:
+    return "".join(character for character in name.lower() if character.isalnum())
+
+
+@cache
+def _spellings() -> Mapping[str, str]:
+    """Plain spelling (lower case, letters and digits only) of every name, alias, Hugging Face id and repository name -> model."""
+    spellings: dict[str, str] = {}
+    for model in published_models().values():
+        names = (model.name, *model.aliases, *((model.hf_id, model.hf_id.split("/")[-1]) if model.hf_id else ()))
+        for name in reversed(names):
+            spellings[_plain(name)] = model.name
+    return spellings
+
+
+def find_model(name: str) -> PublishedModel:
+    """A model of the catalogue by any spelling of its name. Raises InputError with the nearest names."""
+    found = _spellings().get(_plain(name))
+    if found is not None:
+        return published_models()[found]
+    near = get_close_matches(_plain(name), _spellings(), n=3, cutoff=0.6)
+    likely = list(dict.fromkeys(_spellings()[spelling] for spelling in near))
+    remedy = f"did you mean {' or '.join(likely)}?" if likely else "see `primus-mcp models`"
+    raise InputError(f"{name!r} is not in the catalogue", where="model", remedy=remedy)
+
+
 def _shown(value: Any) -> str:
     if isinstance(value, tuple):
-        return f"{sum(value)} of {len(value)} layers" if value else "no layers"
-    if isinstance(value, LatentAttention | MixtureOfExperts):
+        count = sum(1 for item in value if item not in (False, "attention"))
+        return f"{count} of {len(value)} layers" if value else "no layers"
+    if isinstance(value, LatentAttention | MixtureOfExperts | SparseIndexer | ShortConvolution | GatedDeltaNet):
         return ", ".join(f"{field.name} {getattr(value, field.name)}" for field in fields(value))
     return "none" if value is None else str(value)
 
@@ -150,7 +253,7 @@ def differences(architecture: Architecture, published: PublishedModel) -> list[F
     if architecture.latent_attention and published.architecture.latent_attention:
         skip |= {"num_query_groups", "head_dim"}
     return [
-        Finding(code="differs-from-published", text=f"{field}: {ours} would run, {published.hf_id} has {theirs}")
+        Finding(code="differs-from-published", text=f"{field}: {ours} would run, {published.hf_id or published.name} has {theirs}")
         for field, ours, theirs in _compare(architecture, published.architecture, "", frozenset(skip))
     ]
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Schedule = Literal[
-    "1f1b", "interleaved", "zero-bubble", "zero-bubble-heuristic", "zbv-formatted", "v-half", "v-min"
-]
+Schedule = Literal["1f1b", "interleaved", "zero-bubble", "zero-bubble-heuristic", "zbv-formatted", "v-half", "v-min"]
 RecomputeGranularity = Literal["none", "selective", "full"]
 RecomputeMethod = Literal["block", "uniform"]
 Fp8Format = Literal["e4m3", "hybrid"]

@@ -6,10 +6,19 @@ multi_token_prediction.py). Known error: none; the totals equal the published ex
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
-from primus_mcp.inputs.architecture import Architecture, LatentAttention, MixtureOfExperts
+from primus_mcp.inputs.architecture import (
+    Architecture,
+    GatedDeltaNet,
+    LatentAttention,
+    LayerKind,
+    MixtureOfExperts,
+    ShortConvolution,
+    SparseIndexer,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +71,16 @@ def _query_attention(arch: Architecture, tp: int) -> RankParameters:
     replicated. Biases follow their linear: QKV sharded, output projection replicated. QK-norm: one head wide, for Q and for K.
     """
     query = arch.num_attention_heads * arch.head_dim
-    qkv = query + 2 * arch.num_query_groups * arch.head_dim
+    keys = arch.num_query_groups * arch.head_dim
+    qkv = query * (2 if arch.attention_output_gate else 1) + 2 * keys
     sharded = arch.hidden_size * qkv // tp + query * arch.hidden_size // tp
     sharded += qkv // tp if arch.qkv_bias or arch.linear_bias else 0
     sharded += arch.num_attention_heads // tp if arch.attention_sinks else 0
     replicated = arch.hidden_size if arch.linear_bias else 0
-    replicated += 2 * _norm(arch, arch.head_dim) if arch.qk_norm else 0
+    if arch.qk_norm and arch.qk_norm_scope == "head":
+        replicated += 2 * _norm(arch, arch.head_dim)
+    elif arch.qk_norm and arch.qk_norm_scope == "full":
+        sharded += _norm(arch, query + keys) // tp
     return RankParameters(dense_sharded=sharded, dense_replicated=replicated)
 
 
@@ -85,11 +98,46 @@ def _latent_attention(arch: Architecture, mla: LatentAttention, tp: int) -> Rank
     return RankParameters(dense_sharded=sharded // tp, dense_replicated=replicated)
 
 
+def _indexer(arch: Architecture, indexer: SparseIndexer, query_rank: int) -> RankParameters:
+    """Queries from the compressed query, one key and its LayerNorm, a weight a head; whole on every TP rank (DeepSeek sparse attention)."""
+    width = indexer.heads * indexer.head_dim
+    count = query_rank * width + arch.hidden_size * (indexer.head_dim + indexer.heads) + 2 * indexer.head_dim
+    return RankParameters(dense_replicated=count)
+
+
+def _short_convolution(arch: Architecture, mixer: ShortConvolution, tp: int) -> RankParameters:
+    """Widths h -> 3h, a depthwise convolution of `kernel` taps over h channels, h -> h."""
+    return RankParameters(dense_sharded=(4 * arch.hidden_size + mixer.kernel) * arch.hidden_size // tp)
+
+
+def _gated_delta_net(arch: Architecture, mixer: GatedDeltaNet, tp: int) -> RankParameters:
+    """Hidden -> queries, keys, values, output gate, and two scalars a value head; convolution; decay and bias a head; output norm; -> hidden.
+
+    Source: NVIDIA/Megatron-LM@d3528a21 core/ssm/gated_delta_net.py.
+    """
+    keys, values = mixer.key_width, mixer.value_width
+    entry = arch.hidden_size * (2 * keys + 2 * values + 2 * mixer.value_heads)
+    convolution = mixer.kernel * (2 * keys + values)
+    sharded = entry + convolution + 2 * mixer.value_heads + values * arch.hidden_size
+    return RankParameters(dense_sharded=sharded // tp, dense_replicated=mixer.value_head_dim)
+
+
+def mixer_parameters(arch: Architecture, tp: int) -> RankParameters:
+    """What runs instead of attention in a layer of the kind `mixer`, without the norm before it."""
+    if isinstance(arch.mixer, ShortConvolution):
+        return _short_convolution(arch, arch.mixer, tp)
+    assert isinstance(arch.mixer, GatedDeltaNet)
+    return _gated_delta_net(arch, arch.mixer, tp)
+
+
 def attention_parameters(arch: Architecture, tp: int) -> RankParameters:
     """Attention of one layer, without the norm before it."""
-    if arch.latent_attention is not None:
-        return _latent_attention(arch, arch.latent_attention, tp)
-    return _query_attention(arch, tp)
+    if arch.latent_attention is None:
+        return _query_attention(arch, tp)
+    whole = _latent_attention(arch, arch.latent_attention, tp)
+    if arch.sparse_indexer is not None:
+        whole += _indexer(arch, arch.sparse_indexer, arch.latent_attention.q_lora_rank or arch.hidden_size)
+    return whole
 
 
 def _mlp(arch: Architecture, width: int, tp: int, bias: bool) -> tuple[int, int]:
@@ -100,13 +148,15 @@ def _mlp(arch: Architecture, width: int, tp: int, bias: bool) -> tuple[int, int]
 
 
 def _experts(arch: Architecture, experts: MixtureOfExperts, tp: int, ep: int, etp: int) -> RankParameters:
-    """Router h * E (+ E bias) replicated, E / EP routed experts each split over ETP, shared expert split over TP.
+    """Router h * E (+ E bias) replicated, E / EP routed experts each split over ETP; shared expert and residual MLP split over TP.
 
-    The auxiliary-loss-free router bias is a buffer in Megatron, not a parameter (moe/router.py).
+    The gate of a shared expert is a column h. The auxiliary-loss-free router bias is a buffer in Megatron, not a parameter (moe/router.py).
     """
     sharded, replicated = _mlp(arch, experts.expert_ffn_hidden_size, etp, arch.linear_bias)
-    shared = _mlp(arch, experts.shared_expert_ffn_hidden_size, tp, bias=False)[0] if experts.shared_expert_ffn_hidden_size else 0
+    beside = experts.shared_expert_ffn_hidden_size + experts.residual_ffn_hidden_size
+    shared = _mlp(arch, beside, tp, bias=False)[0] if beside else 0
     router = experts.num_experts * (arch.hidden_size + (1 if arch.linear_bias else 0))
+    router += arch.hidden_size if experts.shared_expert_gate else 0
     routed = experts.num_experts // ep * (sharded + replicated)
     return RankParameters(dense_sharded=shared, dense_replicated=router, expert=routed)
 
@@ -121,10 +171,11 @@ def mlp_parameters(arch: Architecture, moe: bool, tp: int, ep: int, etp: int) ->
 
 
 @lru_cache(maxsize=1024)
-def layer_parameters(arch: Architecture, moe: bool, tp: int, ep: int, etp: int) -> RankParameters:
-    """One decoder layer: attention, MLP or experts, and the norms before each."""
-    norms = RankParameters(dense_replicated=2 * _norm(arch, arch.hidden_size))
-    return attention_parameters(arch, tp) + mlp_parameters(arch, moe, tp, ep, etp) + norms
+def layer_parameters(arch: Architecture, moe: bool, tp: int, ep: int, etp: int, kind: LayerKind = "attention") -> RankParameters:
+    """One decoder layer: attention or mixer, MLP or experts, and the norms before (and, with four, after) each."""
+    norms = RankParameters(dense_replicated=arch.norms_per_layer * _norm(arch, arch.hidden_size))
+    first = attention_parameters(arch, tp) if kind == "attention" else mixer_parameters(arch, tp)
+    return first + mlp_parameters(arch, moe, tp, ep, etp) + norms
 
 
 def embedding_parameters(arch: Architecture, tp: int) -> RankParameters:
@@ -156,9 +207,8 @@ def mtp_parameters(arch: Architecture, tp: int, ep: int, etp: int) -> RankParame
 
 def total_parameters(arch: Architecture, *, include_mtp: bool = False) -> int:
     """All parameters with the unpadded vocabulary: the figure that a model card states."""
-    moe_count = sum(arch.moe_layers)
-    kinds = ((True, moe_count), (False, arch.num_layers - moe_count))
-    layers = sum(layer_parameters(arch, moe, 1, 1, 1).total * count for moe, count in kinds if count)
+    kinds = Counter((moe, arch.layer_kind(layer)) for layer, moe in enumerate(arch.moe_layers))
+    layers = sum(layer_parameters(arch, moe, 1, 1, 1, kind).total * count for (moe, kind), count in kinds.items())
     matrices = 1 if arch.tied_embeddings else 2
     positions = embedding_parameters(arch, 1).dense_replicated
     total = layers + matrices * arch.vocab_size * arch.hidden_size + positions + final_norm_parameters(arch).total
