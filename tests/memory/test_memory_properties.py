@@ -177,11 +177,12 @@ def test_caveats_name_what_a_configuration_rests_on() -> None:
     arch = mixtral_8x7b()
 
     def codes(vendor: Vendor = "nvidia", **chosen: Any) -> set[str]:
-        return {caveat.code for caveat in memory_caveats(arch, configured(64, **chosen), vendor)}
+        return {caveat.code for caveat in memory_caveats(arch, configured(64, **{"dispatcher": "deepep", "ep": 8, **chosen}), vendor)}
 
     assert codes(forced_balance=True) == set()
     assert codes() == {"expert_load_assumed"}
     assert codes("amd", forced_balance=True, fp8="hybrid") == {"runtime_outside_torch", "fp8_memory_untested"}
+    assert codes(forced_balance=True, dispatcher="alltoall") == {"exchange_fragmentation_unknown"}
     assert codes(forced_balance=True, overlap_moe_a2a=True) == {"side_stream_fragmentation"}
     assert codes(forced_balance=True, use_torch_fsdp2=True, sync_free_stage=3) == {"fsdp2_memory_untested", "worst_case_buffers"}
     assert codes(forced_balance=True, schedule="zero-bubble") == {"deferred_weight_gradients"}

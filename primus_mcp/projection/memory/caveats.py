@@ -31,6 +31,11 @@ def memory_caveats(arch: Architecture, config: TrainingConfig, vendor: Vendor) -
             "expert exchange on a second stream holds freed blocks: 10 to 22% of activations are reserved beside them",
         ),
         (
+            arch.is_moe and config.ep > 1 and config.dispatcher != "deepep" and not uses_side_streams(arch, config),
+            "exchange_fragmentation_unknown",
+            "how much the library all-to-all fragments memory is known only between 2.5 and 17% of activations",
+        ),
+        (
             config.sync_free_stage == 3,
             "worst_case_buffers",
             "sync-free stage 3 allocates expert tensors for EP times the balanced rows, whatever the routing",

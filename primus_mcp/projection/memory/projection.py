@@ -16,6 +16,7 @@ from primus_mcp.inputs.constants import MEMORY
 from primus_mcp.inputs.hardware import Cluster, Vendor
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.memory.activations.settings import ActivationSettings, activation_settings
+from primus_mcp.projection.memory.caveats import Caveat, memory_caveats
 from primus_mcp.projection.memory.outside import (
     Estimate,
     communicator_count,
@@ -39,7 +40,7 @@ _SAVED = tuple(f"saved_{group}" for group in GROUPS)
 class RankMemory:
     """One pipeline rank at its peak. `components` (whole bytes, by the names of `components.COMPONENTS`) sum to `device_bytes`.
 
-    `least_bytes`: the same after the allocator has given back the cache that side streams hold, as it does before it fails.
+    `least_bytes`: the same after the allocator has given back the cache that it can, as it does before it fails.
     """
 
     rank: int
@@ -56,10 +57,11 @@ class RankMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryProjection:
-    """Every pipeline rank; `worst` needs the most device memory and decides."""
+    """Every pipeline rank; `worst` needs the most device memory and decides. `caveats`: what the figures rest on."""
 
     ranks: tuple[RankMemory, ...]
     worst: RankMemory
+    caveats: tuple[Caveat, ...]
 
     @property
     def device_bytes(self) -> int:
@@ -117,7 +119,8 @@ def project_placed(arch: Architecture, config: TrainingConfig, placement: Placem
     stages = pipeline_stages(run.settings, config.ep, placement.chunks, placement.owner)
     schedule = schedule_key(config, placement.micro_batches)
     ranks = tuple(_rank_memory(run, stage, stage_peak(stage, schedule)) for stage in stages)
-    return MemoryProjection(ranks=ranks, worst=max(ranks, key=lambda rank: rank.device_bytes))
+    worst = max(ranks, key=lambda rank: rank.device_bytes)
+    return MemoryProjection(ranks=ranks, worst=worst, caveats=memory_caveats(arch, config, vendor))
 
 
 def _rank_memory(run: _Run, stage: Stage, peak: Peak) -> RankMemory:
