@@ -21,7 +21,6 @@ SPLIT_KEYS: dict[str, Any] = {
     "decoder_last_pipeline_num_layers": None,
     "account_for_embedding_in_pipeline_split": False,
     "account_for_loss_in_pipeline_split": False,
-    "decoder_pipeline_manual_split_list": None,
     "microbatch_group_size_per_vp_stage": None,
 }
 """Every key that splits layers over stages, at rest: at most one may speak (L1, L8, L12), and all describe one PP and VPP only."""
@@ -35,7 +34,6 @@ PATCHED_SCHEDULE: dict[str, Any] = {
     "gradient_accumulation_fusion": True,
     "eval_iters": 0,
     "tp_comm_bulk_wgrad": False,
-    "offload": False,
 }
 """What Primus's pipeline patch needs: no DP overlap (S10), fused gradient accumulation (S12), no evaluation (S9), no bulk wgrad (S13)."""
 

@@ -81,9 +81,9 @@ def _overlap_keys(trial: TrialConfig) -> dict[str, Any]:
 
 
 def _optimizer_keys(trial: TrialConfig) -> dict[str, Any]:
-    """use_distributed_optimizer and use_torch_fsdp2 (O1, O3, O9, O10, F3, W7)."""
+    """use_distributed_optimizer and use_torch_fsdp2 (O1, O3, O9, O10, F3)."""
     keys: dict[str, Any] = {}
-    unsharded: dict[str, Any] = {"overlap_param_gather": False, **FULL_PRECISION_OPTIMIZER, "num_distributed_optimizer_instances": 1}
+    unsharded: dict[str, Any] = {"overlap_param_gather": False, **FULL_PRECISION_OPTIMIZER}
     if trial.use_torch_fsdp2:
         keys |= {
             **unsharded,

@@ -2,29 +2,9 @@
 
 from __future__ import annotations
 
-from primus_mcp.space.rules.base import Case, RuleBook, megatron, primus
+from primus_mcp.space.rules.base import Case, RuleBook, megatron
 
 book = RuleBook()
-
-
-@book.hard("R3", megatron("core/transformer/transformer_config.py:1299"), "selective recompute has no method and no layer count")
-def _selective_alone(case: Case) -> str | None:
-    a = case.arguments
-    method, layers = a.get("recompute_method"), a.get("recompute_num_layers")
-    if a.get("recompute_granularity") == "selective" and (method is not None or layers is not None):
-        return f"recompute selective needs recompute_method and recompute_num_layers null, they are {method} and {layers}"
-    return None
-
-
-@book.hard("R2m", megatron("core/transformer/transformer_config.py:1286-1298"), "full recompute names a method and a layer count")
-def _full_complete(case: Case) -> str | None:
-    a = case.arguments
-    if a.get("recompute_granularity") != "full" or a.get("recompute_layer_ids") is not None:
-        return None
-    method, layers = a.get("recompute_method"), a.get("recompute_num_layers")
-    if method is None or layers is None:
-        return f"recompute full needs recompute_method and recompute_num_layers, they are {method} and {layers}"
-    return None
 
 
 @book.hard("R7", megatron("core/transformer/transformer_config.py:1361-1373"), "FP8 with recomputed activation or norm: not delayed")
@@ -41,13 +21,6 @@ def _moe_layer(case: Case) -> str | None:
     if case.arguments.get("moe_layer_recompute") and case.arguments.get("recompute_granularity") == "full":
         return f"moe_layer_recompute excludes recompute full ({case.arguments.get('recompute_num_layers')} layers)"
     return None
-
-
-@book.hard("R10", primus("backends/megatron/patches/recompute_layer_patches.py:58-112"), "recompute_layer_ids name existing layers")
-def _layer_ids(case: Case) -> str | None:
-    ids, total = case.config.recompute.layer_ids, case.arch.num_layers + case.arch.mtp_num_layers
-    outside = [i for i in ids or () if not 0 <= i < total]
-    return f"recompute_layer_ids {outside} lie outside the {total} layers" if outside else None
 
 
 @book.hard("R12", megatron("core/transformer/multi_token_prediction.py:1020-1035"), "MTP with uniform recompute: groups of 1 layer")
@@ -69,9 +42,8 @@ def _graphs(case: Case) -> str | None:
 
 @book.hard("O1", megatron("training/arguments.py:815"), "overlap_param_gather needs overlap_grad_reduce and the distributed optimizer")
 def _param_gather(case: Case) -> str | None:
-    c, a = case.config, case.arguments
-    sharded = c.use_distributed_optimizer or a.get("use_megatron_fsdp")
-    if c.overlap_param_gather and not (c.overlap_grad_reduce and sharded):
+    c = case.config
+    if c.overlap_param_gather and not (c.overlap_grad_reduce and c.use_distributed_optimizer):
         return (
             "overlap_param_gather true needs overlap_grad_reduce and use_distributed_optimizer true, they are"
             f" {str(c.overlap_grad_reduce).lower()} and {str(c.use_distributed_optimizer).lower()} (DP {case.dp})"
@@ -79,35 +51,19 @@ def _param_gather(case: Case) -> str | None:
     return None
 
 
-@book.hard("O3f", megatron("training/arguments.py:824-842"), "FSDP2: PP 1, EP 1, VPP 1, no distributed optimizer, untied embeddings")
+@book.hard("O3-fsdp2", megatron("training/arguments.py:824-842"), "FSDP2: PP 1, EP 1, VPP 1, no distributed optimizer, untied embeddings")
 def _fsdp2(case: Case) -> str | None:
     c, a = case.config, case.arguments
     if not c.use_torch_fsdp2:
         return None
     if c.pp > 1 or c.ep > 1 or c.vpp > 1:
         return f"use_torch_fsdp2 needs PP 1, EP 1 and VPP 1, they are {c.pp}, {c.ep} and {c.vpp}"
-    wrong = [key for key in ("use_distributed_optimizer", "gradient_accumulation_fusion", "fp16") if a.get(key)]
+    wrong = [key for key in ("use_distributed_optimizer", "gradient_accumulation_fusion") if a.get(key)]
     if a.get("ckpt_format") not in ("torch_dist", "torch_dcp"):
         wrong.append(f"ckpt_format {a.get('ckpt_format')}")
     if case.arch.tied_embeddings:
         wrong.append("tied embeddings")
     return f"use_torch_fsdp2 at DP {case.dp} excludes {', '.join(wrong)}" if wrong else None
-
-
-@book.hard("O4", megatron("training/arguments.py:904-924"), "Megatron FSDP needs ckpt_format fsdp_dtensor")
-def _megatron_fsdp(case: Case) -> str | None:
-    ckpt = case.arguments.get("ckpt_format")
-    if case.arguments.get("use_megatron_fsdp") and ckpt != "fsdp_dtensor":
-        return f"use_megatron_fsdp at DP {case.dp} needs ckpt_format fsdp_dtensor, it is {ckpt}"
-    return None
-
-
-@book.hard("O7", primus("backends/megatron/patches/args/hsdp_args_patches.py:41-54"), "replicated FSDP groups divide DP x CP")
-def _replicated(case: Case) -> str | None:
-    degree, ranks = case.arguments.get("data_parallel_replicate_degree") or 1, case.dp * case.config.cp
-    if degree > 1 and (ranks % degree or not case.config.use_torch_fsdp2):
-        return f"data_parallel_replicate_degree {degree} needs use_torch_fsdp2 and must divide DP x CP {ranks}"
-    return None
 
 
 @book.hard("O9", megatron("core/optimizer/optimizer_config.py:375-426"), "low-precision optimizer states need the distributed optimizer")

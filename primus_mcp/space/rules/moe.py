@@ -77,14 +77,6 @@ def _sync_free(case: Case) -> str | None:
     return None
 
 
-@book.hard("E18", primus(_VALIDATION + ":191"), "Turbo grouped GEMM excludes the legacy one")
-def _grouped_gemm(case: Case) -> str | None:
-    a = case.arguments
-    if a.get("use_turbo_grouped_gemm") and a.get("moe_use_legacy_grouped_gemm") and case.arch.is_moe:
-        return f"use_turbo_grouped_gemm excludes moe_use_legacy_grouped_gemm true (EP {case.config.ep})"
-    return None
-
-
 @book.hard("T17", primus("backends/megatron/core/extensions/primus_turbo.py:2024,2256,2294"), "Turbo grouped GEMM needs ETP 1")
 def _turbo_etp(case: Case) -> str | None:
     c = case.config

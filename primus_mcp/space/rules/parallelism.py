@@ -23,15 +23,6 @@ def _expert_world(case: Case) -> str | None:
     return None
 
 
-@book.hard("W6", megatron("core/parallel_state.py:838,1268"), "data-parallel size is a multiple of the optimizer instances")
-def _optimizer_instances(case: Case) -> str | None:
-    instances = case.arguments.get("num_distributed_optimizer_instances") or 1
-    ranks = case.dp * case.config.cp
-    if instances > 1 and ranks % instances:
-        return f"DP x CP {ranks} is not a multiple of num_distributed_optimizer_instances {instances}"
-    return None
-
-
 @book.hard("T1", megatron("core/transformer/transformer_config.py:1019"), "attention heads are a multiple of TP")
 def _heads(case: Case) -> str | None:
     if case.arch.num_attention_heads % case.config.tp:
@@ -151,14 +142,6 @@ def _turbo_attention(case: Case) -> str | None:
 def _sinks(case: Case) -> str | None:
     if case.arch.attention_sinks and case.config.cp > 1:
         return f"attention sinks are dropped silently at CP {case.config.cp}: another model would be trained; use CP 1"
-    return None
-
-
-@book.hard("L21", megatron("core/transformer/transformer_config.py:1257-1272"), "cpu_offloading needs PP 1 and no recompute")
-def _offloading(case: Case) -> str | None:
-    c = case.config
-    if case.arguments.get("cpu_offloading") and (c.pp > 1 or c.recompute.granularity != "none"):
-        return f"cpu_offloading needs PP 1 and no recompute, they are PP {c.pp} and {c.recompute.granularity}"
     return None
 
 

@@ -20,13 +20,6 @@ def _enough_layers(case: Case) -> str | None:
     return None
 
 
-@book.hard("L1", megatron("training/arguments.py:719"), "one way of splitting layers at most")
-def _one_split(case: Case) -> str | None:
-    ways = ("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank", "pipeline_model_parallel_layout")
-    used = [key for key in ways if case.arguments.get(key) is not None]
-    return f"{len(used)} of the keys that split layers are set, 1 is allowed: {', '.join(used)}" if len(used) > 1 else None
-
-
 @book.hard("L3", megatron("training/arguments.py:776-789"), "layers divide over the stages")
 def _split(case: Case) -> str | None:
     if case.config.pp * case.config.vpp > case.arch.num_layers:

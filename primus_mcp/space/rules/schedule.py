@@ -129,11 +129,6 @@ def _no_bulk_wgrad(case: Case) -> str | None:
     return None
 
 
-@book.hard("S16", primus("backends/megatron/core/pipeline_parallel/wgrad_adapter.py:22"), "one pipeline patch at most")
-def _one_patch(case: Case) -> str | None:
-    return "patch_primus_pipeline and patch_zero_bubble are both true, 1 is allowed" if case.patched and case.zero_bubble_runtime else None
-
-
 @book.hard("Z2", primus(_RUNTIME + ":1082"), "zero-bubble runtime: no data-parallel overlap")
 def _zero_bubble_overlap(case: Case) -> str | None:
     c = case.config
