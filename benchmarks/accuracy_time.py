@@ -1,4 +1,4 @@
-"""Scores predicted iteration time against published AMD runs: `python benchmarks/accuracy_time.py [measured.jsonl] [--backend roofline]`.
+"""Scores predicted iteration time against published runs: `python benchmarks/accuracy_time.py [measured.jsonl] [--backend roofline]`.
 
 Rows are read through their fields only. Primus rows start from the shipped YAML of their model and take what the row states; MLPerf
 rows start from the catalogue's published architecture. What a row leaves out follows ASSUMED, printed beside the result.
@@ -42,6 +42,10 @@ WORKLOADS = {
     "Qwen3-235B-A22B": "examples/megatron/configs/MI355X/qwen3_235B_A22B-BF16-pretrain.yaml",
 }
 PUBLISHED = {
+    "Llama 3 70B, 12 layers": "examples/megatron/configs/MI355X/llama3_70B-BF16-pretrain.yaml",
+    "Llama 3.1 405B, 4 layers": "examples/megatron/configs/MI355X/llama3.1_405B-BF16-pretrain.yaml",
+    "Llama 3.1 405B": "examples/megatron/configs/MI355X/llama3.1_405B-BF16-pretrain.yaml",
+    "DeepSeek-V2, 4 layers": "examples/megatron/configs/MI355X/deepseek_v2-BF16-pretrain.yaml",
     "Llama 3.1 8B": "examples/megatron/configs/MI355X/llama3.1_8B-FP8-pretrain.yaml",
     "Llama 2 70B": "examples/megatron/configs/MI355X/llama2_70B-FP8-pretrain.yaml",
 }
@@ -50,7 +54,7 @@ DEGREES = ("tp", "pp", "ep", "cp", "vpp", "mbs", "gbs")
 
 def cluster_of(row: Mapping[str, Any]) -> Cluster:
     """The row's GPUs, eight a node."""
-    gpu = gpu_profile(row["gpu"].lower())
+    gpu = gpu_profile(row["gpu"].lower().replace("a100-80gb", "a100"))
     per_node = min(8, row["n_gpus"])
     return Cluster(
         name=row["gpu"],
@@ -105,16 +109,20 @@ def precision_changes(text: str) -> dict[str, Any]:
     return {"fp8": "e4m3" if recipe == "tensorwise" else "hybrid", "fp8_recipe": recipe}
 
 
-def nemo_config(row: Mapping[str, Any]) -> TrainingConfig:
-    """MLPerf submissions (NeMo on ROCm)."""
-    lora = row["task"] == "lora"
+def framework_config(row: Mapping[str, Any]) -> TrainingConfig:
+    """What NeMo and plain Megatron-LM rows have in common."""
+    lora, flags = row["task"] == "lora", (row["flags"] or "").lower()
+    overlap = "no comm overlap" not in flags
     return TrainingConfig(
+        etp=1,
+        sequence_parallel=(row["tp"] or 1) > 1,
+        tp_comm_overlap="tp comm overlap" in flags,
         gradient_accumulation_fusion=True,
         cross_entropy_loss_fusion=True,
         cross_entropy_impl="te",
-        overlap_grad_reduce=True,
-        overlap_param_gather=True,
-        fp8_param_gather="fp8 params" in (row["flags"] or ""),
+        overlap_grad_reduce=overlap,
+        overlap_param_gather=overlap,
+        fp8_param_gather="fp8 param" in flags,
         finetune="lora" if lora else "full",
         lora_rank=16 if lora else 0,
     )
@@ -147,7 +155,10 @@ def case_of(row: Mapping[str, Any], flags: str) -> tuple[Architecture, TrainingC
         arch, config = workload.architecture, workload.baseline
     elif row["model"] in PUBLISHED:
         path = SHARED / "primus" / PUBLISHED[row["model"]]
-        arch, config = read_workload(path, primus_root=SHARED / "primus", environment={}, vocab="tokenizer").architecture, nemo_config(row)
+        arch, config = (
+            read_workload(path, primus_root=SHARED / "primus", environment={}, vocab="tokenizer").architecture,
+            framework_config(row),
+        )
     else:
         raise LookupError(f"model {row['model']} is not mapped")
     changes: dict[str, Any] = {name: row[name] for name in DEGREES if row.get(name)}
@@ -165,6 +176,9 @@ def case_of(row: Mapping[str, Any], flags: str) -> tuple[Architecture, TrainingC
     if changes.get("grouped_gemm", config.grouped_gemm) != config.grouped_gemm:
         changes["fused_expert_activation"] = config.fused_swiglu
     config = replace(config, **changes)
+    layers = (row.get("arch") or {}).get("num_layers")
+    if layers:
+        arch = replace(arch, num_layers=layers, moe_layers=arch.moe_layers[:layers])
     return replace(arch, seq_length=row["seq"]), config
 
 
@@ -197,6 +211,10 @@ def score(rows: list[dict[str, Any]], backend: Any) -> None:
         print("        " + ", ".join(f"{k} {100 * v / result.iteration_s:.0f}%" for k, v in top(result)))
     for name, chosen in (
         ("all", errors),
+        ("dense", [e for e in errors if e[0]["ep"] in (None, 1)]),
+        ("TP > 1", [e for e in errors if (e[0]["tp"] or 1) > 1]),
+        ("PP > 1", [e for e in errors if (e[0]["pp"] or 1) > 1]),
+        ("CP > 1", [e for e in errors if (e[0]["cp"] or 1) > 1]),
         ("completeness A, not text", [e for e in errors if e[0]["config_completeness"] == "A" and e[0]["trust"] != "text"]),
     ):
         values = [error for _, error, _ in chosen]
@@ -222,13 +240,14 @@ def top(result: PerformanceProjection) -> list[tuple[str, float]]:
 
 
 def main() -> None:
-    """Reads the rows of the AMD headline suite and scores them."""
+    """Reads the rows of one suite and scores them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("measured", nargs="?", type=Path, default=SHARED / "truth" / "measured.jsonl")
     parser.add_argument("--backend", choices=("roofline", "origami", "auto"), default="roofline")
+    parser.add_argument("--suite", default="amd-headline")
     chosen = parser.parse_args()
     rows = [json.loads(line) for line in chosen.measured.read_text(encoding="utf-8").splitlines()]
-    score([row for row in rows if "amd-headline" in row["suite"]], chosen.backend)
+    score([row for row in rows if chosen.suite in row["suite"]], chosen.backend)
 
 
 if __name__ == "__main__":

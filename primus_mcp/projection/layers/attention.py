@@ -99,11 +99,24 @@ def _core(rates: Rates, arch: Architecture, settings: LayerSettings, windowed: b
     return pieces
 
 
+def _ring_steps(rates: Rates, settings: LayerSettings, query_elements: float, key_elements: float) -> Piece:
+    """A ring runs CP smaller kernels: each but the first fills and drains the GPU anew, and each merges its partial result."""
+    figures, steps = rates.cluster.profile.figures, settings.cp
+    merge = TIME["ring_merge"] * steps
+    return Piece(
+        name="attention_core",
+        module="core_attn",
+        forward_s=(steps - 1) * figures["attention_fill_forward_s"] + rates.pass_s(merge * query_elements),
+        backward_s=(steps - 1) * figures["attention_fill_backward_s"] + rates.pass_s(merge * (query_elements + key_elements)),
+    )
+
+
 def context_parallel(rates: Rates, arch: Architecture, settings: LayerSettings, core: Piece) -> list[Piece]:
     """CP moves K and V of the whole sequence to every rank (ring or all-gather), and their gradients back; Ulysses exchanges heads.
 
     bytes = 2 B * T * (d_k + d_v) * groups / TP * CP. Ring (p2p): hides behind attention, exposed = max(floor t, t - attention); all-gather
-    and a2a: exposed whole. Backward moves K, V again and their gradients: 2 t. Known error: no AMD run with CP is published.
+    and a2a: exposed whole. Backward moves K, V again and their gradients: 2 t. Known error: 3-4% of a step too fast at CP 4 and 8 on
+    B200; no AMD run with CP is published.
     """
     if settings.cp == 1:
         return []
@@ -123,6 +136,7 @@ def context_parallel(rates: Rates, arch: Architecture, settings: LayerSettings, 
     if settings.cp_comm_type != "p2p":
         return [communication("cp", transfer_s, 2 * transfer_s, module="core_attn")]
     return [
+        _ring_steps(rates, settings, tokens * query_output / 2, tokens * key_value),
         Piece(
             name="cp",
             collective="cp",
@@ -131,24 +145,37 @@ def context_parallel(rates: Rates, arch: Architecture, settings: LayerSettings, 
             backward_s=max(TIME["cp_floor.backward"] * 2 * transfer_s, 2 * transfer_s - core.backward_s),
             forward_total_s=transfer_s,
             backward_total_s=2 * transfer_s,
-        )
+        ),
     ]
 
 
 def tensor_parallel(rates: Rates, arch: Architecture, settings: LayerSettings, pairs: float) -> list[Piece]:
     """`pairs` blocks with one gather and one scatter of the hidden state a direction.
 
-    Sequence parallel: all-gather + reduce-scatter; otherwise an all-reduce, the same bytes. T * h * 2 B.
-    The second gather of the input for the weight gradient runs beside the input gradient.
+    Sequence parallel: all-gather + reduce-scatter of T h 2 B, and in the backward pass the input gathered once more for the weight
+    gradient, of which a fraction is felt. Otherwise an all-reduce, the same bytes, and nothing to gather again.
+    Known error: 5% low at TP 2 to 8 on B200; no AMD run with TP is published.
     """
     if settings.tp == 1 or pairs == 0:
         return []
     size_bytes = settings.tokens(arch) * arch.hidden_size * BF16_BYTES
-    if settings.sequence_parallel:
-        once_s = rates.all_gather_s(size_bytes, settings.tp, 1) + rates.reduce_scatter_s(size_bytes, settings.tp, 1)
-    else:
-        once_s = rates.all_reduce_s(size_bytes, settings.tp, 1)
-    return [communication("tp", pairs * once_s, pairs * once_s, hidden=TIME["tp_overlap"] if settings.tp_comm_overlap else 0.0)]
+    exposed = 1 - TIME["tp_overlap"] if settings.tp_comm_overlap else 1.0
+    if not settings.sequence_parallel:
+        direction_s = pairs * rates.all_reduce_s(size_bytes, settings.tp, 1)
+        return [communication("tp", direction_s, direction_s, hidden=1 - exposed)]
+    gather_s = pairs * rates.all_gather_s(size_bytes, settings.tp, 1)
+    direction_s = gather_s + pairs * rates.reduce_scatter_s(size_bytes, settings.tp, 1)
+    again_s = gather_s if settings.trains_weights else 0.0
+    return [
+        Piece(
+            name="tp",
+            collective="tp",
+            forward_s=direction_s * exposed,
+            backward_s=(direction_s + again_s * TIME["tp_regather"]) * exposed,
+            forward_total_s=direction_s,
+            backward_total_s=direction_s + again_s,
+        )
+    ]
 
 
 def adapter_pieces(rates: Rates, arch: Architecture, settings: LayerSettings) -> list[Piece]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from primus_mcp.inputs.architecture import MixtureOfExperts
-from primus_mcp.inputs.constants import TIME
 from primus_mcp.inputs.hardware import Cluster, Precision
 from primus_mcp.projection.ops import attention, collectives, elementwise
 from primus_mcp.projection.ops.gemm import GemmModel, GroupedKernel, grouped_seconds
@@ -15,15 +14,19 @@ from primus_mcp.projection.ops.gemm import GemmModel, GroupedKernel, grouped_sec
 class Rates:
     """Shape to seconds inside a training step of one cluster. Compared by identity, so it can key a cache.
 
-    Kernels bound by compute run at `step_efficiency` of the rate they sustain alone.
+    Kernels bound by compute run at the profile's `step_efficiency` of the rate that it states for them alone.
     """
 
     cluster: Cluster
     gemm: GemmModel
 
+    @property
+    def _in_step(self) -> float:
+        return self.cluster.profile.figures["step_efficiency"]
+
     def gemm_s(self, m: float, n: float, k: float, precision: Precision, *, output_bytes: float = 2.0) -> float:
         """One GEMM [m, k] x [k, n]."""
-        return self.gemm.seconds(m, n, k, precision, output_bytes=output_bytes) / TIME["step_efficiency"]
+        return self.gemm.seconds(m, n, k, precision, output_bytes=output_bytes) / self._in_step
 
     def grouped_s(
         self, m: float, n: float, k: float, precision: Precision, groups: int, kernel: GroupedKernel, *, output_bytes: float = 2.0
@@ -32,7 +35,7 @@ class Rates:
         alone_s = grouped_seconds(
             self.gemm, self.cluster, m=m, n=n, k=k, groups=groups, precision=precision, kernel=kernel, output_bytes=output_bytes
         )
-        return alone_s / TIME["step_efficiency"]
+        return alone_s / self._in_step
 
     def pass_s(self, num_bytes: float) -> float:
         """A kernel bound by HBM that moves `num_bytes`."""
@@ -74,7 +77,7 @@ class Rates:
             cp=cp,
             latent=latent,
         )
-        return forward_s / TIME["step_efficiency"], backward_s / TIME["step_efficiency"]
+        return forward_s / self._in_step, backward_s / self._in_step
 
     def all_gather_s(self, num_bytes: float, size: int, stride: int) -> float:
         """All-gather to `num_bytes` in all."""

@@ -95,15 +95,15 @@ class _Sums:
         forward = joined_s(self.forward + self.stall, self.host_forward)
         gpu_backward = self.backward + self.weight + self.replay
         backward = joined_s(gpu_backward, self.host_backward)
-        stretch = backward / gpu_backward if gpu_backward else 1.0
+        weight = self.weight * backward / gpu_backward if gpu_backward else 0.0
         gpu = self.forward + self.backward + self.weight
         shares: dict[str, float] = dict(self.shares)
         shares["recompute"] = self.replay
         shares["host"] = forward + backward - gpu - self.replay
         return StageCost(
             forward_s=forward,
-            backward_s=(self.backward + self.replay) * stretch,
-            weight_s=self.weight * stretch,
+            backward_s=backward - weight,
+            weight_s=weight,
             shares=tuple(shares.items()),
             transfers=tuple(self.transfers.items()),
             exposed=tuple(self.exposed.items()),
