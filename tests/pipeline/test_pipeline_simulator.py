@@ -306,14 +306,26 @@ def test_a_longer_task_or_hop_never_shortens_the_step_and_scaling_scales_it(
 
 
 @settings(max_examples=120, deadline=None)
+@given(st.integers(1, 8), st.integers(1, 60), st.tuples(*[st.floats(0.01, 3.0)] * 3), st.sampled_from([0.0, 0.1, 0.7, 2.0]))
+def test_zero_bubble_is_never_slower_than_1f1b_on_even_stages(pp: int, micro_batches: int, fbw: FBW, hop: float) -> None:
+    # On very uneven stages it can be: W put off by the rank ends behind the last B, 3 s late on a rank that was not the slowest.
+    assert even("zero-bubble", pp, 1, micro_batches, fbw, hop).step_s <= even("1f1b", pp, 1, micro_batches, fbw, hop).step_s * (1 + 1e-9)
+
+
+def test_zero_bubble_can_lose_on_uneven_stages_because_it_puts_weight_gradients_off() -> None:
+    # P = 2, m = 2; F 3, 0; B 0, 1; W 0, 1. F1 leaves rank 0 at 6. 1F1B, rank 1: F1, D1 6-8, then rank 0 at once.
+    # ZB-H1, rank 1: B0 at 3-4, then F1 only at 6, B1 6-7, W0 7-8, W1 8-9.
+    times = [[3.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
+    assert run("1f1b", 2, 1, 2, times, 0.0, False).step_s == 8
+    assert run("zero-bubble", 2, 1, 2, times, 0.0, False).step_s == 9
+
+
+@settings(max_examples=120, deadline=None)
 @given(st.integers(1, 6), st.integers(1, 40), st.data())
-def test_zero_bubble_is_never_slower_than_1f1b_nor_1f1b_than_gpipe(pp: int, micro_batches: int, data: st.DataObject) -> None:
+def test_1f1b_is_never_slower_than_gpipe_without_hops(pp: int, micro_batches: int, data: st.DataObject) -> None:
     times = [data.draw(st.lists(st.floats(0.1, 2.0), min_size=pp, max_size=pp)) for _ in range(3)]
-    hop = data.draw(st.sampled_from([0.0, 0.1, 0.7]))
-    plain = run("1f1b", pp, 1, micro_batches, times, hop, False).step_s
-    assert run("zero-bubble", pp, 1, micro_batches, times, hop, False).step_s <= plain * (1 + 1e-12)
-    if hop == 0:
-        assert plain <= run("gpipe", pp, 1, micro_batches, times, 0.0, False).step_s * (1 + 1e-12)
+    plain = run("1f1b", pp, 1, micro_batches, times, 0.0, False).step_s
+    assert plain <= run("gpipe", pp, 1, micro_batches, times, 0.0, False).step_s * (1 + 1e-12)
 
 
 @settings(max_examples=150, deadline=None)
