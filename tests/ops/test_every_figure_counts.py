@@ -57,7 +57,8 @@ def test_every_rate_of_a_profile_changes_some_time(rate: str) -> None:
     assert all(after >= before * (1 - 1e-12) for after, before in zip(changed, base, strict=True)), "a lower rate made something faster"
 
 
-@pytest.mark.parametrize("figure", sorted(CLUSTER.profile.figures))
+# step_efficiency is applied by the layers: tests/performance/test_rates_matter.py
+@pytest.mark.parametrize("figure", sorted(set(CLUSTER.profile.figures) - {"step_efficiency"}))
 def test_every_figure_of_a_profile_changes_some_time(figure: str) -> None:
     figures = dict(CLUSTER.profile.figures) | {figure: 2 * CLUSTER.profile.figures[figure]}
     assert _outputs(replace(CLUSTER, profile=replace(CLUSTER.profile, figures=figures))) != _outputs(CLUSTER)
