@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from primus_mcp.errors import InputError
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.constants import TIME
 from primus_mcp.projection.layers import host
+from primus_mcp.projection.layers.adapters import adapter_pieces
 from primus_mcp.projection.layers.attention import attention_pieces
 from primus_mcp.projection.layers.dense_mlp import dense_mlp_pieces
 from primus_mcp.projection.layers.head import embedding_pieces, head_pieces, prediction_projection
@@ -59,12 +61,14 @@ def _weight_casts_s(rates: Rates, arch: Architecture, settings: LayerSettings, *
 
 @lru_cache(maxsize=_CACHED_PARTS)
 def decoder_layer(rates: Rates, arch: Architecture, settings: LayerSettings, *, moe: bool, windowed: bool) -> PartCost:
-    """One decoder layer of the given kind for one micro-batch."""
-    attention = attention_pieces(rates, arch, settings, windowed)
+    """One decoder layer of the given kind for one micro-batch. Raises InputError where EP does not divide the experts."""
+    attention = (*attention_pieces(rates, arch, settings, windowed), *adapter_pieces(rates, arch, settings, moe=moe))
     once_s = _weight_casts_s(rates, arch, settings, moe=moe)
     if not moe:
         return part_cost((*attention, *dense_mlp_pieces(rates, arch, settings)), _dense_host(rates, arch, settings), once_s)
     assert arch.experts is not None
+    if arch.experts.num_experts % settings.ep:
+        raise InputError(f"{settings.ep} does not divide {arch.experts.num_experts} experts", where="ep", remedy="choose a divisor")
     pieces = (*attention, *moe_pieces(rates, arch, arch.experts, settings))
     return part_cost(pieces, _moe_host(rates, arch, settings), once_s)
 
