@@ -42,7 +42,7 @@ def balanced_chunks(arch: Architecture, pp: int, vpp: int, *, v_order: bool = Fa
     """Decoder layers of each of the PP x VPP stages, in model order; every stage gets at least one (needs PP x VPP <= layers).
 
     Each layer left after the first one a stage goes to the rank with the least work (its layers, plus its MTP layers and the loss in layer
-    equivalents); among equals to the stage with the fewest layers, then away from the embedding, then to the later rank, which holds
+    equivalents); among equals to its stage with the least work, then away from the embedding, then to the later rank, which holds
     fewer activations in flight.
     """
     stages = pp * vpp
@@ -50,11 +50,14 @@ def balanced_chunks(arch: Architecture, pp: int, vpp: int, *, v_order: bool = Fa
         raise AssertionError(f"PP {pp} x VPP {vpp} stages for {arch.num_layers} layers")
     counts = [1] * stages
     owner = [_rank(chunk, pp, v_order) for chunk in range(stages)]
+    tail = loss_layer_equivalents(arch) + arch.mtp_num_layers
+    work = [1.0] * (stages - 1) + [1.0 + tail]
     load = [float(vpp)] * pp
-    load[owner[-1]] += loss_layer_equivalents(arch) + arch.mtp_num_layers
+    load[owner[-1]] += tail
     for _ in range(arch.num_layers - stages):
-        chunk = min(range(stages), key=lambda i: (load[owner[i]], counts[i], i == 0, -owner[i], -i))
+        chunk = min(range(stages), key=lambda i: (load[owner[i]], work[i], i == 0, -owner[i], -i))
         counts[chunk] += 1
+        work[chunk] += 1
         load[owner[chunk]] += 1
     return tuple(counts)
 

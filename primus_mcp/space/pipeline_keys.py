@@ -66,7 +66,8 @@ def _own_stages(workload: Workload) -> tuple[int, ...] | None:
         chunks = place_chunks(workload.architecture, workload.baseline)
     except InputError:
         return None
-    if sum(chunk.mtp_layers for chunk in chunks) != workload.architecture.mtp_num_layers:
+    mtp = workload.architecture.mtp_num_layers
+    if sum(chunk.mtp_layers for chunk in chunks) != mtp or max(chunk.mtp_layers for chunk in chunks) != mtp:
         return None
     return tuple(len(chunk.layers) for chunk in chunks)
 
@@ -97,7 +98,8 @@ def _schedule_keys(trial: TrialConfig, workload: Workload) -> dict[str, Any]:
     if schedule is not None:
         return {**PATCHED_SCHEDULE, "pp_algorithm": schedule}
     algorithm = workload.arguments.get("pp_algorithm")
-    if workload.arguments.get("patch_primus_pipeline") and algorithm in ("1f1b", "1f1b-interleaved"):
+    asked = trial.pp is not None or trial.vpp is not None
+    if asked and workload.arguments.get("patch_primus_pipeline") and algorithm in ("1f1b", "1f1b-interleaved"):
         return {"pp_algorithm": "1f1b" if vpp == 1 else "1f1b-interleaved"}
     return {}
 

@@ -1,0 +1,143 @@
+"""Examples of the rules on memory, experts and precision."""
+
+from __future__ import annotations
+
+from rule_example import Example
+
+DEEPEP = {"use_turbo_deepep": True, "enable_primus_turbo": True, "moe_router_dtype": "fp32"}
+FSDP2 = {"use_torch_fsdp2": True}
+
+
+EXAMPLES = [
+    # memory
+    Example(
+        "R7",
+        ("layernorm", "hybrid"),
+        arguments={"recompute_modules": ["layernorm"]},
+        trial={"recompute_granularity": "selective", "fp8": "hybrid"},
+        mended_trial={"fp8": "mxfp8"},
+    ),
+    Example(
+        "R8",
+        ("8 layers",),
+        "moe",
+        {"moe_layer_recompute": True},
+        {"pp": 4, "recompute_granularity": "full"},
+        mended_trial={"recompute_granularity": "none"},
+    ),
+    Example(
+        "R12",
+        ("1 MTP", "it is 2"),
+        arguments={"mtp_num_layers": 1, "recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 2},
+        mended_trial={"recompute_num_layers": 1},
+    ),
+    Example(
+        "R13",
+        ("32 layers",),
+        arguments={"enable_cuda_graph": True},
+        trial={"recompute_granularity": "full"},
+        mended_arguments={"cuda_graph_scope": "full_iteration"},
+    ),
+    Example(
+        "O1",
+        ("true and false", "DP 32"),
+        trial={"use_distributed_optimizer": False, "overlap_param_gather": True},
+        mended_trial={"overlap_param_gather": False},
+    ),
+    Example("O3-fsdp2", ("PP 1", "2, 1 and 1"), trial=FSDP2 | {"pp": 2}, mended_trial={"pp": 1}),
+    Example(
+        "O9",
+        ("DP 32",),
+        arguments={"use_precision_aware_optimizer": True, "use_distributed_optimizer": False, "overlap_param_gather": False},
+        mended_trial={"use_distributed_optimizer": True},
+    ),
+    Example("O14", ("DP 32",), arguments={"optimizer": "muon"}, mended_arguments={"optimizer": "adam"}),
+    Example(
+        "G8",
+        ("deterministic_mode", "vocabulary 131"),
+        arguments={"deterministic_mode": True},
+        trial={"cross_entropy_loss_fusion": True},
+        mended_trial={"cross_entropy_loss_fusion": False},
+    ),
+    # MoE
+    Example("E1", ("8 experts", "EP 16"), "moe", trial={"ep": 16}, mended_trial={"ep": 4}),
+    Example(
+        "E6",
+        ("EP 8",),
+        "moe",
+        {"moe_pad_expert_input_to_capacity": True},
+        {"use_turbo_deepep": True},
+        mended_trial={"use_turbo_deepep": False},
+    ),
+    Example(
+        "E7",
+        ("EP 8", "allgather"),
+        "latent",
+        {"moe_shared_expert_overlap": True, "moe_token_dispatcher_type": "allgather"},
+        mended_arguments={"moe_token_dispatcher_type": "alltoall"},
+    ),
+    Example("E9", ("EP 8", "None"), "moe", DEEPEP | {"moe_router_dtype": None}, mended_trial={"use_turbo_deepep": True}),
+    Example(
+        "E10",
+        ("EP 16", "it is 80"),
+        "latent",
+        DEEPEP | {"turbo_deepep_num_cu": 80, "expert_model_parallel_size": 16},
+        mended_trial={"ep": 16},
+    ),
+    Example("E11", ("are 1 and 1",), "moe", trial={"use_turbo_deepep": True, "ep": 1}, mended_trial={"ep": 2}),
+    Example(
+        "E12", ("EP 8", "enable_primus_turbo"), "moe", DEEPEP | {"enable_primus_turbo": False}, mended_trial={"use_turbo_deepep": True}
+    ),
+    Example("E15", ("stage 1",), "moe", {"turbo_sync_free_moe_stage": 1}, mended_trial={"sync_free_stage": 1}),
+    Example(
+        "T17", ("ETP is 2", "TP 2"), "moe", trial={"tp": 2, "ep": 4, "sync_free_stage": 2}, mended_trial={"expert_tensor_parallel_size": 1}
+    ),
+    Example(
+        "E19",
+        ("PP 4", "hybrid"),
+        "moe",
+        {"moe_use_legacy_grouped_gemm": True},
+        {"pp": 4, "pp_schedule": "zerobubble", "fp8": "hybrid"},
+        mended_trial={"fp8": "none"},
+    ),
+    Example(
+        "F17",
+        ("1", "hybrid"),
+        "moe",
+        {"moe_token_dispatcher_type": "allgather", "turbo_sync_free_moe_stage": 1, "enable_primus_turbo": True},
+        {"fp8": "hybrid"},
+        mended_trial={"sync_free_stage": 1},
+    ),
+    Example(
+        "E27",
+        ("stage 1", "8 experts"),
+        "moe",
+        {"moe_router_enable_expert_bias": True, "moe_router_force_load_balancing": False},
+        {"sync_free_stage": 1},
+        mended_trial={"sync_free_stage": 0},
+    ),
+    # precision
+    Example("F2", ("e4m3", "nvfp4", "1 is allowed"), arguments={"fp8": "e4m3", "fp4": "nvfp4"}, mended_trial={"fp8": "e4m3"}),
+    Example("F3", ("DP 32", "None"), arguments={"fp8_param_gather": True}, mended_trial={"fp8": "delayed"}),
+    Example(
+        "F8",
+        ("TP 1", "delayed"),
+        arguments={"use_turbo_gemm": True, "enable_primus_turbo": True},
+        trial={"fp8": "delayed"},
+        mended_trial={"fp8": "hybrid"},
+    ),
+    Example("F11", ("32-element", "mi300x"), gpu="mi300x", trial={"fp8": "mxfp8"}, mended_gpu="mi355x"),
+    Example(
+        "F12", ("TP 8", "1793", "16"), arguments={"ffn_hidden_size": 14344}, trial={"tp": 8, "fp8": "hybrid"}, mended_trial={"fp8": "none"}
+    ),
+    Example("F13", ("TP 1", "14352", "32"), arguments={"ffn_hidden_size": 14352}, trial={"fp8": "mxfp8"}, mended_trial={"fp8": "hybrid"}),
+    Example(
+        "F18",
+        ("hybrid", "stage 1"),
+        "moe",
+        {"turbo_grouped_gemm_without_padding": True},
+        {"sync_free_stage": 1, "fp8": "hybrid"},
+        mended_trial={"fp8": "none"},
+    ),
+    Example("mla-tensorwise", ("delayed", "512"), "latent", trial={"fp8": "delayed"}, mended_trial={"fp8": "hybrid"}),
+]
