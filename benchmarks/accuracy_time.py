@@ -31,6 +31,7 @@ SHARED = Path(__file__).parent.parent.parent / "shared"
 ASSUMED = {
     "gbs of the micro-batch ladder": "64 x MBS, as in its script",
     "recompute null": "as the YAML that the row's script uses says, else none",
+    "Megatron-Bridge rows": "as NeMo rows, TP overlap on; dense ones only, since MoE recipes are not in the rows",
     "NeMo rows": "fused wgrad accumulation, fused loss (TE), fused rope, distributed optimizer, bf16 main gradients off",
 }
 # (model, framework) of a row -> YAML below the Primus checkout, where the row names one; the published model otherwise
@@ -45,6 +46,8 @@ PUBLISHED = {
     "Llama 3 70B, 12 layers": "examples/megatron/configs/MI355X/llama3_70B-BF16-pretrain.yaml",
     "Llama 3.1 405B, 4 layers": "examples/megatron/configs/MI355X/llama3.1_405B-BF16-pretrain.yaml",
     "Llama 3.1 405B": "examples/megatron/configs/MI355X/llama3.1_405B-BF16-pretrain.yaml",
+    "LLAMA3.1_405B": "examples/megatron/configs/MI355X/llama3.1_405B-BF16-pretrain.yaml",
+    "LLAMA3_70B": "examples/megatron/configs/MI355X/llama3_70B-BF16-pretrain.yaml",
     "DeepSeek-V2, 4 layers": "examples/megatron/configs/MI355X/deepseek_v2-BF16-pretrain.yaml",
     "Llama 3.1 8B": "examples/megatron/configs/MI355X/llama3.1_8B-FP8-pretrain.yaml",
     "Llama 2 70B": "examples/megatron/configs/MI355X/llama2_70B-FP8-pretrain.yaml",
@@ -103,9 +106,12 @@ def flag_changes(flags: str) -> dict[str, Any]:
 def precision_changes(text: str) -> dict[str, Any]:
     """Precision column to fp8 fields."""
     lowered = text.lower()
+    if "fp4" in lowered:
+        return {"fp8": None, "fp4": True}
     if "fp8" not in lowered:
         return {"fp8": None}
-    recipe = "tensorwise" if "tensorwise" in lowered else "delayed"
+    names = {"mxfp8": "mxfp8", "tensorwise": "tensorwise", "fp8-cs": "tensorwise", "cs": "tensorwise"}
+    recipe = next((kind for name, kind in names.items() if name in lowered), "delayed")
     return {"fp8": "e4m3" if recipe == "tensorwise" else "hybrid", "fp8_recipe": recipe}
 
 
@@ -116,7 +122,9 @@ def framework_config(row: Mapping[str, Any]) -> TrainingConfig:
     return TrainingConfig(
         etp=1,
         sequence_parallel=(row["tp"] or 1) > 1,
-        tp_comm_overlap="tp comm overlap" in flags,
+        tp_comm_overlap="tp comm overlap" in flags or (row["framework"] == "Megatron-Bridge" and (row["tp"] or 1) > 1),
+        account_for_embedding_in_pipeline_split="asym_pp" in flags,
+        account_for_loss_in_pipeline_split="asym_pp" in flags,
         gradient_accumulation_fusion=True,
         cross_entropy_loss_fusion=True,
         cross_entropy_impl="te",
@@ -148,6 +156,12 @@ def case_of(row: Mapping[str, Any], flags: str) -> tuple[Architecture, TrainingC
     missing = [name for name in ("n_gpus", "tokens_s_gpu", "precision", "seq") if not row.get(name)]
     if missing:
         raise LookupError(f"{', '.join(missing)} not stated")
+    if not str(row["framework"]).startswith(("Primus", "NeMo", "Megatron")):
+        raise LookupError(f"framework {row['framework']} runs other kernels")
+    if row.get("task") == "sft":
+        raise LookupError("fine-tuning with packed sequences")
+    if row.get("fsdp"):
+        raise LookupError("another FSDP than FSDP2")
     precision = "FP8" if "FP8" in row["precision"] else "BF16"
     yaml_path = WORKLOADS.get(row["model"]) or WORKLOADS.get((row["model"], precision))
     if yaml_path:
