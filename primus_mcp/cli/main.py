@@ -9,6 +9,7 @@ import argparse
 import importlib
 import logging
 import os
+import stat
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -25,6 +26,7 @@ COMMANDS: dict[str, str] = {
     "check": "what would really run: the resolved model, and where it differs from the published one",
     "models": "models in the catalogue",
     "gpus": "GPUs in the catalogue",
+    "serve": "the MCP server, over stdio or HTTP (also what a bare `primus-mcp` does when a host starts it)",
 }
 """Each command lives in `primus_mcp.cli.<name>`, which has `add_arguments(parser)` and `run(arguments) -> int`."""
 
@@ -60,6 +62,15 @@ def _parsers(command: str | None) -> tuple[Parser, dict[str, Parser]]:
     return parser, by_name
 
 
+def _started_by_a_host() -> bool:
+    """Whether stdin is a pipe or socket, as MCP hosts connect it; not a terminal, a file or the null device."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (AttributeError, OSError, ValueError):
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
 def _run(argv: Sequence[str]) -> int:
     command = next((word for word in argv if word in COMMANDS), None)
     parser, by_name = _parsers(command)
@@ -71,6 +82,8 @@ def _run(argv: Sequence[str]) -> int:
 
         print(f"primus-mcp {PACKAGE_VERSION}")
         return EXIT_OK
+    if arguments.command is None and _started_by_a_host():
+        return _run(["serve"])
     if arguments.command is None:
         parser.print_help()
         return EXIT_OK

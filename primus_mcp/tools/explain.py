@@ -28,7 +28,7 @@ NOTABLE_SHARE = 0.05
 def _largest(parts: Mapping[str, float] | None) -> dict[str, float | None] | None:
     if parts is None:
         return None
-    return dict(sorted(parts.items(), key=lambda item: -item[1]))
+    return {name: parts[name] for name in sorted(parts, key=lambda name: -parts[name])}
 
 
 def _bottlenecks(result: EvaluationResult) -> list[str]:

@@ -127,6 +127,6 @@ def _bound(entry: Tool, context: ToolContext) -> Callable[..., Result]:
 
     del call.__wrapped__
     parameters = entry.parameters
-    call.__signature__ = inspect.Signature(list(parameters.values()), return_annotation=entry.result_type)
+    call.__dict__["__signature__"] = inspect.Signature(list(parameters.values()), return_annotation=entry.result_type)
     call.__annotations__ = {**{name: parameter.annotation for name, parameter in parameters.items()}, "return": entry.result_type}
     return call

@@ -1,0 +1,52 @@
+"""What `primus-mcp serve` was started with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from primus_mcp.evaluation.evaluators import Mode
+from primus_mcp.tools.registry import Toolset
+
+DEFAULT_PORT = 8765
+MAX_SESSIONS = 64
+MAX_EVALUATIONS = 10_000
+REQUESTS_PER_MINUTE = 6_000
+TOOLSETS: tuple[Toolset, ...] = ("session", "evaluate", "inspect", "notes", "benchmark", "llm")
+READ_ONLY_PREFIXES = ("get_", "list_", "describe_", "explain_")
+
+
+def default_home() -> Path:
+    """`~/.primus-mcp`: hosts start servers in `/` or any other folder, so the working directory is never used."""
+    return Path.home() / ".primus-mcp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """Paths given at start are the operator's: they are used as they are, and their folders become roots."""
+
+    workload: str | None = None
+    target_cluster: str | None = None
+    out_dir: Path | None = None
+    primus_root: Path | None = None
+    home: Path = field(default_factory=default_home)
+    roots: tuple[Path, ...] = ()
+    mode: Mode = "full"
+    allow_policy: bool = False
+    read_only: bool = False
+    toolsets: tuple[Toolset, ...] = TOOLSETS
+    limits: dict[str, float | None] = field(default_factory=dict)
+    http: bool = False
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    tokens: tuple[str, ...] = field(default=(), repr=False)
+    allowed_hosts: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] = ()
+    requests_per_minute: int = REQUESTS_PER_MINUTE
+    max_sessions: int = MAX_SESSIONS
+
+    @property
+    def all_roots(self) -> tuple[Path, ...]:
+        """`--root`, the home of runs, and the files and folder given at start themselves."""
+        named = [Path(text).expanduser() for text in (self.workload, self.target_cluster) if text and Path(text).expanduser().is_file()]
+        return (*self.roots, self.home, *named, *([self.out_dir] if self.out_dir else []))
