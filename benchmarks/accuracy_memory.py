@@ -19,7 +19,9 @@ from typing import Any
 
 from primus_mcp.errors import PrimusMcpError
 from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.hardware import GpuProfile
 from primus_mcp.inputs.hardware_files import gpu_profile
+from primus_mcp.inputs.layout import layout_text
 from primus_mcp.inputs.published import published_models
 from primus_mcp.inputs.training import Recompute, TrainingConfig
 from primus_mcp.projection.memory.projection import MemoryProjection, project_placed
@@ -83,6 +85,7 @@ DEFAULTS: dict[tuple[str, str, str], Defaults] = {
             "grouped_gemm": "legacy",
             "finetune": "lora",
             "lora_rank": 32,
+            "lora_targets": ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"),
         },
         "examples/megatron/configs/MI355X/deepseek_v2_lite-BF16-sft-packed.yaml",
         {},
@@ -91,7 +94,24 @@ DEFAULTS: dict[tuple[str, str, str], Defaults] = {
         MI355X_MOE, "examples/megatron/configs/MI355X/qwen3_30B_A3B-BF16-pretrain.yaml", {}
     ),
 }
+TITAN = {
+    "use_torch_fsdp2": True,
+    "use_distributed_optimizer": False,
+    "gradient_accumulation_fusion": False,
+    "fsdp_param_bytes": 4,
+    "fp8_param_gather": True,
+    "cross_entropy_loss_fusion": True,
+    "cross_entropy_impl": "compiled",
+    "cp_comm_type": "all_gather",
+}
+for framework, model in (("TorchTitan", "Llama 3.1 8B"), ("TorchTitan FSDP2", "Llama 3.1 405B")):
+    DEFAULTS[framework, model, "pretrain"] = Defaults(
+        TITAN,
+        "torchtitan defaults: fp32 shards, FP8 all-gather, BF16 inputs saved, compiled loss, micro-batches as PP, two chunks a rank",
+        {"vocab_size_divisor": 1},
+    )
 CATALOGUE = {
+    "Llama 3.1 8B": "llama3.1_8B",
     "Llama 3 70B": "llama3_70B",
     "Llama 3.1 405B": "llama3.1_405B",
     "DeepSeek-V2": "deepseek_v2",
@@ -103,8 +123,12 @@ DEGREES = ("tp", "pp", "ep", "cp", "vpp", "mbs")
 
 
 def recompute_of(text: str | None) -> Recompute:
-    """`none` (also when null), `full block, N layers`."""
+    """`none` (also when null), `full`, `full block, N layers`, TorchTitan's default selective checkpointing."""
     number = re.search(r"(\d+)", text or "")
+    if text == "full":
+        return Recompute(granularity="full", method="uniform", num_layers=1)
+    if text == "selective (default config)":
+        return Recompute(granularity="selective", modules=("alternate_matmuls",))
     if text and "block" in text and number:
         return Recompute(granularity="full", method="block", num_layers=int(number[1]))
     if text in (None, "none"):
@@ -123,6 +147,8 @@ def flag_settings(flags: str) -> dict[str, Any]:
         changes |= {"dispatcher": "deepep", "deepep_num_cu": 64, "shared_expert_overlap": False}
     if everything or "sync-free" in text:
         changes |= {"sync_free_stage": 1, "fused_router": True, "permute_fusion": True}
+    if "interleaved" in text:
+        changes["schedule"] = "interleaved"
     if "sp on" in text:
         changes["sequence_parallel"] = True
     if ("load bal" in text and "no forced" not in text) or "force_load_balancing" in text:
@@ -158,15 +184,35 @@ def case_of(row: Mapping[str, Any]) -> tuple[Architecture, TrainingConfig, Defau
     settings |= flag_settings(row["flags"] or "")
     config = TrainingConfig(**settings, recompute=recompute_of(row["recompute"]))
     dp = row["n_gpus"] // (config.tp * config.pp * config.cp)
-    micro_batches = row["gbs"] // (config.mbs * dp) if row["gbs"] else 8
-    config = replace(config, sequence_parallel=config.sequence_parallel and config.tp > 1, gbs=config.mbs * dp * micro_batches)
-    return architecture_of(row, defaults), config, defaults
+    mbs = row["mbs"] or row["gbs"] // (dp * config.pp)
+    micro_batches = row["gbs"] // (mbs * dp) if row["gbs"] else 8
+    sharded = config.tp > 1 and (config.sequence_parallel or config.use_torch_fsdp2)
+    config = replace(config, mbs=mbs, gbs=mbs * dp * micro_batches, sequence_parallel=sharded)
+    arch = architecture_of(row, defaults)
+    if config.schedule == "interleaved":
+        config = replace(config, vpp=max(config.vpp, 2))
+    if config.pp > 1 and arch.num_layers % (config.pp * config.vpp):
+        config = replace(config, pipeline_layout=even_layout(arch.num_layers, config.pp * config.vpp))
+    return arch, config, defaults
+
+
+def even_layout(layers: int, stages: int) -> str:
+    """Layers over stages as evenly as they go, the remainder to the first ones."""
+    return layout_text(tuple(layers // stages + (stage < layers % stages) for stage in range(stages)))
+
+
+def usable_bytes(row: Mapping[str, Any], gpu: GpuProfile) -> float:
+    """Memory that torch reports; where the notes name a part of another size, that size in the same proportion."""
+    other = re.search(r"(\d+) ?GB HBM", row["notes"] or "")
+    return gpu.hbm_bytes * (float(other[1]) / gpu.hbm_nominal_gb if other else 1.0)
 
 
 def predicted_bytes(row: Mapping[str, Any], projection: MemoryProjection) -> tuple[str, float]:
     """The figure that the row's counter shows."""
     if "allocated" in row["mem_kind"]:
         return "allocated", max(rank.allocated_bytes for rank in projection.ranks)
+    if row["framework"].startswith("TorchTitan"):
+        return "reserved", max(rank.reserved_bytes for rank in projection.ranks)
     return "device", projection.device_bytes
 
 
@@ -190,7 +236,7 @@ def score_row(row: Mapping[str, Any]) -> Scored:
     projection = project_placed(arch, config, place(arch, config, row["n_gpus"]), gpu.vendor)
     kind, size = predicted_bytes(row, projection)
     group = f"{row['gpu']} {kind}" + (" (imbalance assumed)" if config.expert_load_imbalance != 1 else "")
-    verdict = projection.fits(gpu.hbm_bytes)
+    verdict = projection.fits(usable_bytes(row, gpu))
     ran = "OOM" not in row["mem_kind"]
     refused = (verdict == "does_not_fit") if ran else (verdict == "fits")
     return Scored(group, row, size / GIB / row["mem_gb"] - 1, size / GIB, verdict, refused)

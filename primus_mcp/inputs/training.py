@@ -67,6 +67,8 @@ class TrainingConfig:
     # data parallel and optimizer
     use_distributed_optimizer: bool = True
     use_torch_fsdp2: bool = False
+    fsdp_param_bytes: int = 2
+    """What FSDP2 shards: 2 for Megatron's BF16 parameters beside a master copy, 4 for fp32 parameters that are their own master."""
     overlap_grad_reduce: bool = False
     overlap_param_gather: bool = False
     optimizer: Optimizer = "adam"
@@ -77,6 +79,7 @@ class TrainingConfig:
     gradient_accumulation_fusion: bool = True
     finetune: FinetuneMethod = "full"
     lora_rank: int = 0
+    lora_targets: tuple[str, ...] = ("linear_qkv", "linear_proj")
     # recompute
     recompute: Recompute = Recompute()
     # precision
@@ -88,7 +91,7 @@ class TrainingConfig:
     # kernels and fusions
     flash_attention: bool = True
     cross_entropy_loss_fusion: bool = False
-    cross_entropy_impl: Literal["native", "te"] = "native"
+    cross_entropy_impl: Literal["native", "te", "compiled"] = "native"
     fused_swiglu: bool = True
     fused_rope: bool = True
     turbo_gemm: bool = False

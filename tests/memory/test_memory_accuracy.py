@@ -33,6 +33,12 @@ def test_device_memory_on_amd_is_within_two_and_a_half_per_cent(scored: list[Any
     assert _mape(scored, "MI355X device") <= 0.025
 
 
+def test_reserved_memory_of_torchtitan_is_within_seven_per_cent(scored: list[Any]) -> None:
+    """Structure from source and one fragmentation figure; the unexplained part is in docs/memory.md."""
+    errors = [abs(item.error) for item in scored if item.group.endswith("reserved")]
+    assert sum(errors) / len(errors) <= 0.07
+
+
 def test_no_bias_and_no_wrong_verdict(scored: list[Any]) -> None:
     errors = [item.error for item in scored]
     assert abs(sum(errors) / len(errors)) <= 0.02

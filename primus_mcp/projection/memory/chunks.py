@@ -12,7 +12,13 @@ from primus_mcp.projection.memory.activations.moe import moe_operations
 from primus_mcp.projection.memory.activations.operation import Operation
 from primus_mcp.projection.memory.activations.settings import ActivationSettings
 from primus_mcp.projection.memory.profile import Profile, checkpointed, join, of_operations
-from primus_mcp.projection.memory.recompute import apply_selective, recomputed_layers, recomputes_mtp
+from primus_mcp.projection.memory.recompute import (
+    ALTERNATE_MATMULS,
+    alternate_matmuls_bytes,
+    apply_selective,
+    recomputed_layers,
+    recomputes_mtp,
+)
 
 
 @lru_cache(maxsize=8192)
@@ -27,6 +33,8 @@ def layer_profile(settings: ActivationSettings, moe: bool) -> Profile:
     """One layer that is not recomputed whole, with selective recomputation applied."""
     operations = layer_operations(settings, moe)
     if settings.recompute.granularity == "selective":
+        if ALTERNATE_MATMULS in settings.recompute.modules:
+            return checkpointed(operations, alternate_matmuls_bytes(settings))
         operations = apply_selective(operations, settings.recompute.modules)
     return of_operations(operations)
 

@@ -33,6 +33,7 @@ COMPONENTS: Mapping[str, Component] = MappingProxyType(
         "optimizer_states": _component("measured", "master weights and moments of the rank's shard", _B200),
         "fp8_weight_copies": _component("derived", "cached FP8 copies of linear weights", "TransformerEngine _fp8_workspaces"),
         "unsharded_layers": _component("derived", "layers that FSDP2 holds gathered, and their gradients", "torch fully_shard"),
+        "pipeline_buffers": _component("derived", "buffers that torch pipelining never frees", "torch/distributed/pipelining/stage.py"),
         "placeholder_gradients": _component("measured", "one BF16 placeholder for each weight shape", _B200),
         "gather_buffer": _component("measured", "sequence-parallel gather buffer of the output matrix", _B200),
         "pipeline_gradient": _component("measured", "input gradient that the pipeline loop still references", _B200),

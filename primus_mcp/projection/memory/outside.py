@@ -37,6 +37,8 @@ def uses_side_streams(arch: Architecture, config: TrainingConfig) -> bool:
 
 
 def _fragmentation_share(arch: Architecture, config: TrainingConfig) -> Constant:
+    if config.use_torch_fsdp2:
+        return MEMORY["fragmentation_fsdp2_fraction"]
     if uses_side_streams(arch, config):
         return MEMORY["fragmentation_side_streams_fraction"]
     if arch.is_moe and config.ep > 1 and config.dispatcher != "deepep":
@@ -47,7 +49,7 @@ def _fragmentation_share(arch: Architecture, config: TrainingConfig) -> Constant
 
 
 def fragmentation(arch: Architecture, config: TrainingConfig, activation_bytes: float) -> Estimate:
-    """Reserved minus allocated: a share of the activations and transients at the peak.
+    """Reserved minus allocated: a share of what comes and goes: activations and transients at the peak, gathered layers.
 
     What exceeds the share of one stream is cache that waits for events or for its size: near the cap torch synchronises, frees it and
     tries again (a run with an estimate of 289 of 288 GiB went through at 99.1%), at a cost in time.

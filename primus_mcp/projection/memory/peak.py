@@ -18,13 +18,17 @@ ScheduleKey = tuple[str, int, int, int, int | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peak:
-    """Bytes at the highest moment: saved by group, pinned for weight gradients, transient; and what runs then."""
+    """Bytes at the highest moment: saved by group, pinned for weight gradients, transient; and what runs then.
+
+    `live_chunks`: most micro-batches of chunks alive at any moment.
+    """
 
     saved: Vector
     pinned_bytes: float
     transient_bytes: float
     total_bytes: float
     moment: str
+    live_chunks: int
 
 
 def schedule_key(config: TrainingConfig, micro_batches: int) -> ScheduleKey:
@@ -56,7 +60,8 @@ def highest_moment(states: Sequence[LiveState], profiles: Sequence[Profile]) -> 
         base -= 0.0 if state.kind == "F" else own.pinned_bytes if state.kind == "W" else own.saved_bytes
         if base + moment.total_bytes > best_total:
             best_state, best_total, best_moment = state, base + moment.total_bytes, moment
-    return _peak(best_state, best_total, best_moment, profiles)
+    live_chunks = max(sum(state.forward_live) + (state.kind == "F") for state in states)
+    return _peak(best_state, best_total, best_moment, profiles, live_chunks)
 
 
 def _moment(profile: Profile, kind: str) -> Moment:
@@ -69,7 +74,7 @@ def _moment(profile: Profile, kind: str) -> Moment:
     return Moment(operation="weight gradients", pinned_bytes=profile.pinned_bytes, total_bytes=profile.pinned_bytes)
 
 
-def _peak(state: LiveState, total: float, moment: Moment, profiles: Sequence[Profile]) -> Peak:
+def _peak(state: LiveState, total: float, moment: Moment, profiles: Sequence[Profile], live_chunks: int) -> Peak:
     saved, pinned = moment.saved, moment.pinned_bytes
     for index, profile in enumerate(profiles):
         others = state.forward_live[index] - (index == state.chunk and state.kind in "BD")
@@ -83,4 +88,5 @@ def _peak(state: LiveState, total: float, moment: Moment, profiles: Sequence[Pro
         transient_bytes=moment.transient_bytes,
         total_bytes=total,
         moment=f"{name} of {moment.operation} of chunk {state.chunk}",
+        live_chunks=live_chunks,
     )

@@ -124,15 +124,15 @@ def project_placed(arch: Architecture, config: TrainingConfig, placement: Placem
 
 
 def _rank_memory(run: _Run, stage: Stage, peak: Peak) -> RankMemory:
-    static = static_memory(stage, run.config, run.placement)
-    persistent = persistent_memory(stage, run.config, run.settings, run.vendor)
+    static = static_memory(stage, run.arch, run.config, run.placement)
+    persistent = persistent_memory(stage, run.config, run.settings, run.vendor, peak.live_chunks, run.placement.micro_batches)
     inside = _components(static, persistent, peak)
     activation = peak.total_bytes
     moment = peak.moment
     if static.step_transient_bytes > activation:
         inside = _components(static, persistent, None)
         moment = "optimizer step"
-    slack = fragmentation(run.arch, run.config, activation)
+    slack = fragmentation(run.arch, run.config, activation + persistent.unsharded_layers_bytes + persistent.pipeline_buffers_bytes)
     outside = {name: estimate.value_bytes for name, estimate in run.outside.items()}
     components = {name: round(size) for name, size in (*inside.items(), ("fragmentation", slack.value_bytes), *outside.items()) if size}
     device = sum(components.values())
@@ -161,6 +161,7 @@ def _components(static: StaticMemory, persistent: PersistentMemory, peak: Peak |
         "optimizer_states": static.optimizer_states_bytes,
         "fp8_weight_copies": static.fp8_weight_copies_bytes,
         "unsharded_layers": persistent.unsharded_layers_bytes,
+        "pipeline_buffers": persistent.pipeline_buffers_bytes,
         "placeholder_gradients": persistent.placeholder_gradients_bytes,
         "gather_buffer": persistent.gather_buffer_bytes,
         "pipeline_gradient": persistent.pipeline_gradient_bytes,

@@ -25,8 +25,9 @@ from primus_mcp.units import BF16_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stage:
-    """One pipeline rank. `linear_elements` / `expert_elements`: elements of TE linears and of the grouped GEMM; `*_edges`: the sums of
-    rows + columns of their matrices (what a rank-1 LoRA adapter adds). Compared by identity, see `pipeline_stages`.
+    """One pipeline rank. `linear_elements` / `expert_elements`: elements of TE linears and of the grouped GEMM.
+
+    Compared by identity, see `pipeline_stages`.
     """
 
     rank: int
@@ -35,10 +36,9 @@ class Stage:
     has_loss: bool
     linear_elements: float
     expert_elements: float
-    linear_edges: float
-    expert_edges: float
     placeholder_bytes: float
     largest_layer_parameters: int
+    layer_parameters: int
 
 
 @lru_cache(maxsize=8192)
@@ -55,6 +55,7 @@ def _stage(settings: ActivationSettings, ep: int, rank: int, chunks: tuple[Chunk
     kinds = layer_kinds(arch, chunks)
     per_kind = {moe: layer_weights(arch, moe, settings.tp, ep, settings.etp) for moe in set(kinds)}
     weights = [weight for moe in kinds for weight in per_kind[moe]]
+    sizes = {moe: layer_parameters(arch, moe, settings.tp, ep, settings.etp).total for moe in set(kinds)}
     return Stage(
         rank=rank,
         profiles=tuple(chunk_profile(settings, chunk) for chunk in chunks),
@@ -62,10 +63,9 @@ def _stage(settings: ActivationSettings, ep: int, rank: int, chunks: tuple[Chunk
         has_loss=any(chunk.loss for chunk in chunks),
         linear_elements=sum(weight.elements for weight in weights if not weight.expert),
         expert_elements=sum(weight.elements for weight in weights if weight.expert),
-        linear_edges=sum(weight.edges for weight in weights if not weight.expert),
-        expert_edges=sum(weight.edges for weight in weights if weight.expert),
         placeholder_bytes=placeholder_bytes(settings, (weight for found in per_kind.values() for weight in found)),
-        largest_layer_parameters=max((layer_parameters(arch, moe, settings.tp, ep, settings.etp).total for moe in set(kinds)), default=0),
+        largest_layer_parameters=max(sizes.values(), default=0),
+        layer_parameters=sum(sizes[moe] for moe in kinds),
     )
 
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.training import TrainingConfig
+from primus_mcp.projection.adapters import adapter_parameters
 from primus_mcp.projection.layers.settings import expert_precision, linear_precision
-from primus_mcp.projection.memory.stage import Stage
+from primus_mcp.projection.memory.stage import Stage, layer_kinds
 from primus_mcp.projection.placement import Placement
 from primus_mcp.units import BF16_BYTES, FP8_BYTES, FP32_BYTES
 
@@ -38,12 +40,12 @@ def optimizer_bytes_per_parameter(config: TrainingConfig) -> float:
     return config.main_param_bytes + moments
 
 
-def static_memory(stage: Stage, config: TrainingConfig, placement: Placement) -> StaticMemory:
+def static_memory(stage: Stage, arch: Architecture, config: TrainingConfig, placement: Placement) -> StaticMemory:
     """Static bytes of one pipeline rank."""
     held = stage.parameters
     shards = placement.dp * config.cp
     if config.finetune == "lora":
-        return _lora(stage, config, shards, placement.expert_dp)
+        return _lora(stage, arch, config, placement)
     if config.use_torch_fsdp2:
         return _fully_sharded(config, held.total, shards)
     dense_shards, expert_shards = (shards, placement.expert_dp) if config.use_distributed_optimizer else (1, 1)
@@ -99,27 +101,33 @@ def _fp8_weights(stage: Stage, config: TrainingConfig) -> tuple[float, float]:
 def _fully_sharded(config: TrainingConfig, parameters: int, shards: int) -> StaticMemory:
     """Torch FSDP2: every state divided by dp * cp. Gradients are kept in the dtype of the BF16 parameters (reduced in fp32, then cast
     back); their fp32 copy for the step is sharded and exists without activations: 2 + 2 + 12 B a parameter, 20 B during the step.
+    Parameters sharded in fp32 (TorchTitan) are their own master copy: 4 + 4 + 8 B.
 
     Source: torch fully_shard foreach_reduce; Megatron-LM core/optimizer/optimizer.py (main_param.grad = grad.float()).
     """
     owned = parameters / shards
+    size = config.fsdp_param_bytes
+    own_master = size >= FP32_BYTES
     return StaticMemory(
-        weights_bytes=owned * BF16_BYTES,
-        main_gradients_bytes=owned * BF16_BYTES,
-        optimizer_states_bytes=owned * optimizer_bytes_per_parameter(config),
+        weights_bytes=owned * size,
+        main_gradients_bytes=owned * size,
+        optimizer_states_bytes=owned * (optimizer_bytes_per_parameter(config) - (config.main_param_bytes if own_master else 0)),
         fp8_weight_copies_bytes=0.0,
-        step_transient_bytes=owned * FP32_BYTES,
+        step_transient_bytes=0.0 if own_master else owned * FP32_BYTES,
     )
 
 
-def _lora(stage: Stage, config: TrainingConfig, shards: int, expert_shards: int) -> StaticMemory:
-    """Frozen BF16 weights, and adapters of rank * (rows + columns) elements a linear with gradients and states of their own."""
-    dense, routed = config.lora_rank * stage.linear_edges, config.lora_rank * stage.expert_edges
-    owned = dense / shards + routed / expert_shards if config.use_distributed_optimizer else dense + routed
+def _lora(stage: Stage, arch: Architecture, config: TrainingConfig, placement: Placement) -> StaticMemory:
+    """Frozen weights with their FP8 copies, and adapters of rank * (rows + columns) elements a linear with gradients and states of their own."""
+    layers = layer_kinds(arch, placement.of_rank(stage.rank))
+    held = adapter_parameters(arch, layers, config.tp, config.ep, config.etp, config.lora_rank, config.lora_targets)
+    shards = (placement.dp * config.cp, placement.expert_dp) if config.use_distributed_optimizer else (1, 1)
+    owned = held.dense / shards[0] + held.expert / shards[1]
+    primary, copies = _fp8_weights(stage, config)
     return StaticMemory(
-        weights_bytes=(stage.parameters.total + dense + routed) * BF16_BYTES,
-        main_gradients_bytes=(dense + routed) * config.main_grad_bytes,
+        weights_bytes=(stage.parameters.total + held.total) * BF16_BYTES - primary,
+        main_gradients_bytes=held.total * config.main_grad_bytes,
         optimizer_states_bytes=owned * optimizer_bytes_per_parameter(config),
-        fp8_weight_copies_bytes=0.0,
+        fp8_weight_copies_bytes=copies,
         step_transient_bytes=0.0,
     )

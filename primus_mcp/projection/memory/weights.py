@@ -22,11 +22,6 @@ class LinearWeight:
         """Elements of all of them."""
         return self.rows * self.columns * self.count
 
-    @property
-    def edges(self) -> float:
-        """Sum of rows and columns of all of them."""
-        return (self.rows + self.columns) * self.count
-
 
 @lru_cache(maxsize=4096)
 def layer_weights(arch: Architecture, moe: bool, tp: int, ep: int, etp: int) -> tuple[LinearWeight, ...]:

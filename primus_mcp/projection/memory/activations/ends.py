@@ -49,9 +49,10 @@ def head_operations(settings: ActivationSettings, *, prefix: str = "") -> tuple[
     hidden, full = settings.hidden_bytes, settings.full_hidden_bytes
     logits = settings.tokens * settings.arch.padded_vocab_size(settings.tp) / settings.tp * BF16_BYTES
     per_token = settings.tokens * MEMORY["loss_bytes_per_token"].value
-    in_place = settings.cross_entropy_loss_fusion and settings.cross_entropy_impl == "te"
-    saved_logits, extra = (logits, 0.0) if in_place else (2 * logits, logits)
+    saved_logits, extra = _loss_bytes(settings, logits)
     scattered = hidden if settings.shards_sequence else 0.0
+    # FSDP2 keeps this gradient to the end of the backward pass, so it is counted with the unsharded root group
+    gradient = 0.0 if settings.use_torch_fsdp2 else _vocabulary_matrix_bytes(settings)
     norm = Operation(
         name=f"{prefix}final_norm",
         group="head",
@@ -64,10 +65,16 @@ def head_operations(settings: ActivationSettings, *, prefix: str = "") -> tuple[
         group="head",
         saved=kept(hidden, saved_logits),
         forward_transient_bytes=extra + per_token,
-        backward_transient_bytes=full + scattered + extra + _vocabulary_matrix_bytes(settings),
+        backward_transient_bytes=full + scattered + extra + gradient,
         pinned_bytes=hidden + logits,
     )
     return norm, output
+
+
+def _loss_bytes(settings: ActivationSettings, logits: float) -> tuple[float, float]:
+    """(saved, alive beside them while the loss runs). torch.compile saves the BF16 logits and writes their gradient beside them."""
+    fused = settings.cross_entropy_impl if settings.cross_entropy_loss_fusion else "native"
+    return {"te": (logits, 0.0), "compiled": (logits, logits), "native": (2 * logits, logits)}[fused]
 
 
 def _vocabulary_matrix_bytes(settings: ActivationSettings) -> float:

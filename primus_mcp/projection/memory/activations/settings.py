@@ -37,6 +37,7 @@ _COPIED = (
     "dispatcher",
     "sync_free_stage",
     "expert_load_imbalance",
+    "use_torch_fsdp2",
     "recompute",
 )
 _read = attrgetter(*_COPIED)
@@ -70,6 +71,7 @@ class ActivationSettings:
     dispatcher: str
     sync_free_stage: int
     expert_load_imbalance: float
+    use_torch_fsdp2: bool
     recompute: Recompute
     linear_precision: Precision
     expert_precision: Precision
