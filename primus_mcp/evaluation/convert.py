@@ -36,6 +36,7 @@ def memory_fields(memory: MemoryProjection, cluster: Cluster) -> dict[str, Any]:
         "per_rank_memory_gb": [bytes_to_gb(rank.device_bytes) for rank in memory.ranks],
         "memory_upper_gb": bytes_to_gb(memory.upper_bytes),
         "fits_physically": memory.fits(cluster.hbm_bytes),
+        "warnings": [ResultWarning(code=caveat.code, text=caveat.text) for caveat in memory.caveats],
     }
 
 

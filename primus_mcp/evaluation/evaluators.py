@@ -209,7 +209,8 @@ class FullEvaluator(MemoryRealEvaluator):
         arch = self.workload.architecture
         fields, reason = self._memory(config)
         if reason is None or even_if_over:
-            fields |= performance_fields(project_performance(arch, config, self.cluster, gemm_backend=self._backend))
+            timing = performance_fields(project_performance(arch, config, self.cluster, gemm_backend=self._backend))
+            fields |= {**timing, "warnings": [*fields["warnings"], *timing["warnings"]]}
         return self.result(config, place(arch, config, self.cluster.world_size), **fields)
 
     def fits(self, trial: TrialConfig) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from primus_mcp.trials.lines import JsonLines
 from primus_mcp.trials.log import Origin, TrialRecord, utc_now
@@ -95,20 +95,19 @@ class Cancelled(_Event):
 Event = Reserved | Done | Round | LlmCall | Note | Job | Cancelled
 
 
-class JournalLine(RootModel[Annotated[Event, Field(discriminator="event")]]):
-    """One line of the journal."""
+_EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
 
 
 class Journal:
     """The journal of one out-dir."""
 
     def __init__(self, folder: RunDirectory) -> None:
-        self._lines: JsonLines[JournalLine] = JsonLines(folder, JOURNAL_NAME, JournalLine.model_validate_json)
+        self._lines: JsonLines[Event] = JsonLines(folder, JOURNAL_NAME, _EVENT.validate_json)
         self.path = self._lines.path
 
     def events(self) -> Sequence[Event]:
         """Everything so far, in order."""
-        return tuple(line.root for line in self._lines.read())
+        return self._lines.read()
 
     def append(self, event: Event, check: Callable[[Sequence[Event]], None] | None = None) -> None:
         """Add an event. `check` sees all events under the same lock and refuses by raising, so a limit holds over all writers.
@@ -116,9 +115,9 @@ class Journal:
         The reservation of a trial that measures nothing is not worth an fsync: after a power cut nothing of it exists.
         """
 
-        def make(lines: Sequence[JournalLine]) -> JournalLine:
+        def make(events: Sequence[Event]) -> Event:
             if check is not None:
-                check(tuple(line.root for line in lines))
-            return JournalLine(event)
+                check(events)
+            return event
 
         self._lines.append(make, durable=not isinstance(event, Reserved) or event.measured)

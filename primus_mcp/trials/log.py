@@ -96,10 +96,10 @@ class TrialLog:
         def make(records: Sequence[TrialRecord]) -> TrialRecord | None:
             if records:
                 self._require_ours(records[-1])
-            found.extend(record for record in records if record.key == key)
-            if found:
+            if (known := self.find(key)) is not None:
+                found.append(known)
                 return None
-            number = 1 + max((record.trial_id for record in records), default=-1)
+            number = records[-1].trial_id + 1 if records else 0
             return TrialRecord(
                 trial_id=number,
                 time=utc_now(),
