@@ -250,3 +250,34 @@ def test_deferred_weight_gradients_raise_the_peak_and_are_shown() -> None:
     split = run(llama_70b(), 32, schedule="zero-bubble", **settings)
     assert split.ranks[-1].device_bytes > plain.ranks[-1].device_bytes
     assert any(rank.components.get("pinned_for_weight_gradients", 0) for rank in split.ranks)
+
+
+def test_checkpointing_by_operation_keeps_every_second_matmul() -> None:
+    """TorchTitan's default, Llama 70B: block input and w2 output (2 h), attention output and wq (2 q), wv (k), w1 (f)."""
+    recompute = Recompute(granularity="selective", modules=("alternate_matmuls",))
+    profile = layer_profile(_settings(llama_70b(), recompute=recompute), False)
+    assert profile.saved_bytes == TOKENS * 2 * (2 * 8192 + 2 * 8192 + 1024 + 28672)
+    assert profile.backward.total_bytes == layer_profile(_settings(llama_70b()), False).backward.total_bytes
+
+
+def test_torch_pipelining_keeps_outputs_receive_buffers_and_all_logits() -> None:
+    """PP2, 4 micro-batches, first rank: 2 live outputs and 4 gradient buffers; last: 1 live output, 4 activation buffers, 4 logits."""
+    arch = llama_70b(4)
+    fsdp: dict[str, Any] = {"use_torch_fsdp2": True, "use_distributed_optimizer": False, "gradient_accumulation_fusion": False}
+    ranks = run(arch, 4, 4, pp=2, fsdp_param_bytes=4, **fsdp).ranks
+    hidden, logits = TOKENS * 8192 * 2, TOKENS * arch.padded_vocab_size(1) * 2
+    assert ranks[0].components["pipeline_buffers"] == 6 * hidden
+    assert ranks[1].components["pipeline_buffers"] == 5 * hidden + 4 * logits
+
+
+def test_a_pipelined_fsdp2_stage_stays_gathered_with_fp32_gradients() -> None:
+    """Two layers and the embedding on rank 0: layers in BF16 (1 B when gathered in FP8), 4 B of gradient for all, two layers staged."""
+    arch = llama_70b(4)
+    fsdp: dict[str, Any] = {"use_torch_fsdp2": True, "use_distributed_optimizer": False, "gradient_accumulation_fusion": False}
+    layer = 8192 * 10240 + 8192 * 8192 + 3 * 8192 * 28672 + 2 * 8192
+    embedding = arch.padded_vocab_size(1) * 8192
+    for gathered in (2, 1):
+        rank = run(arch, 4, 4, pp=2, fsdp_param_bytes=4, fp8_param_gather=gathered == 1, **fsdp).ranks[0]
+        expected = 2 * layer * gathered + embedding * 2 + (2 * layer + embedding) * 4 + 2 * layer * 4
+        assert rank.components["unsharded_layers"] == expected
+        assert rank.param_optimizer_bytes == (2 * layer + embedding) * 16 // 2

@@ -34,7 +34,7 @@ def layer_profile(settings: ActivationSettings, moe: bool) -> Profile:
     operations = layer_operations(settings, moe)
     if settings.recompute.granularity == "selective":
         if ALTERNATE_MATMULS in settings.recompute.modules:
-            return checkpointed(operations, alternate_matmuls_bytes(settings))
+            return checkpointed(operations, settings.hidden_bytes, alternate_matmuls_bytes(settings))
         operations = apply_selective(operations, settings.recompute.modules)
     return of_operations(operations)
 
@@ -42,7 +42,7 @@ def layer_profile(settings: ActivationSettings, moe: bool) -> Profile:
 @lru_cache(maxsize=16384)
 def _recomputed_profile(settings: ActivationSettings, kinds: tuple[bool, ...]) -> Profile:
     operations = tuple(operation for moe in kinds for operation in layer_operations(settings, moe))
-    return checkpointed(operations, settings.hidden_bytes)
+    return checkpointed(operations, settings.hidden_bytes, settings.hidden_bytes)
 
 
 def _decoder_profiles(settings: ActivationSettings, layers: tuple[int, ...]) -> list[Profile]:

@@ -115,29 +115,30 @@ def of_operations(operations: Iterable[Operation]) -> Profile:
     return join(of_operation(operation) for operation in operations)
 
 
-def checkpointed(operations: tuple[Operation, ...], input_bytes: float) -> Profile:
-    """A run under full recomputation: F keeps its input only; B first runs F again, with one gradient of that size waiting.
+def checkpointed(operations: tuple[Operation, ...], hidden_bytes: float, kept_bytes: float) -> Profile:
+    """A run under full recomputation: F keeps its input only (or `kept_bytes` of tensors); B first runs F again, with one gradient
+    of `hidden_bytes` waiting.
 
     While F runs under no_grad, one operation's tensors are alive at a time. The first operation saves the kept input itself, so the
     replay needs no second copy of it.
     """
     inner = of_operations(operations)
     index = _INDEX["checkpoints"]
-    saved = tuple(input_bytes if i == index else 0.0 for i in range(len(GROUPS)))
+    saved = tuple(kept_bytes if i == index else 0.0 for i in range(len(GROUPS)))
     sizes = [operation.saved_bytes + operation.forward_transient_bytes for operation in operations]
-    sizes[0] -= input_bytes
+    sizes[0] -= hidden_bytes
     transient = max(sizes)
     replay = replace(
         inner.forward,
-        transient_bytes=inner.forward.transient_bytes + input_bytes,
-        total_bytes=inner.forward.total_bytes + input_bytes,
+        transient_bytes=inner.forward.transient_bytes + hidden_bytes,
+        total_bytes=inner.forward.total_bytes + hidden_bytes,
     )
     return Profile(
         saved=saved,
-        saved_bytes=input_bytes,
+        saved_bytes=kept_bytes,
         pinned_bytes=inner.pinned_bytes,
         forward=Moment(
-            operation=operations[sizes.index(transient)].name, saved=saved, transient_bytes=transient, total_bytes=input_bytes + transient
+            operation=operations[sizes.index(transient)].name, saved=saved, transient_bytes=transient, total_bytes=kept_bytes + transient
         ),
         backward=_replayed(inner.backward, replay),
         split=_replayed(inner.split, replay),

@@ -118,7 +118,7 @@ def _fully_sharded(config: TrainingConfig, parameters: int, shards: int) -> Stat
 
 
 def _lora(stage: Stage, arch: Architecture, config: TrainingConfig, placement: Placement) -> StaticMemory:
-    """Frozen weights with their FP8 copies, and adapters of rank * (rows + columns) elements a linear with gradients and states of their own."""
+    """Frozen weights with their FP8 copies; adapters, rank * (rows + columns) elements a linear, have gradients and states of their own."""
     layers = layer_kinds(arch, placement.of_rank(stage.rank))
     held = adapter_parameters(arch, layers, config.tp, config.ep, config.etp, config.lora_rank, config.lora_targets)
     shards = (placement.dp * config.cp, placement.expert_dp) if config.use_distributed_optimizer else (1, 1)
