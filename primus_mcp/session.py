@@ -252,7 +252,9 @@ class TuningSession:
     def _reasons(self, results: Sequence[EvaluationResult]) -> str:
         closest = summaries.record_of(self.log.records(), closest_to_fit(results))
         fitting = cheapest_fitting_change(self.evaluator, TrialConfig.model_validate(closest.trial)) if closest else None
-        return reasons_text(results, bytes_to_gb(self.target.cluster.memory_cap_bytes), fitting.text if fitting else None)
+        cluster = self.target.cluster
+        change = fitting.text if fitting else None
+        return reasons_text(results, bytes_to_gb(cluster.memory_cap_bytes), bytes_to_gb(cluster.hbm_bytes), change)
 
     def compare_baseline(self, tokens_per_s_per_gpu: float, memory_gb: float | None = None) -> MeasuredComparison:
         """The workload as it is, priced even if it needs more than the margin leaves (it ran), against the user's own run of it.

@@ -89,7 +89,7 @@ def closest_to_fit(results: Sequence[EvaluationResult]) -> EvaluationResult | No
     return min(over, key=lambda result: result.memory_per_gpu_gb or 0.0, default=None)
 
 
-def reasons_text(results: Sequence[EvaluationResult], cap_gb: float, change: str | None = None) -> str:
+def reasons_text(results: Sequence[EvaluationResult], cap_gb: float, hbm_gb: float, change: str | None = None) -> str:
     """What to print when no trial can be recommended: counts a rule, how much the closest lacks, and the `change` that makes it fit."""
     illegal = sum(not result.legal for result in results)
     over = sum(result.legal and result.within_margin is False for result in results)
@@ -104,5 +104,14 @@ def reasons_text(results: Sequence[EvaluationResult], cap_gb: float, change: str
         if largest is not None:
             lines.append(f"  its largest part is {largest[0]}: {largest[1]:.1f} GB")
         lines.append(f"  it would fit with {change}" if change else "  no single knob or pair of knobs that was checked makes it fit")
-    lines.append("  remedies: more nodes, a lower memory_safety_margin, a larger hbm_capacity_gb, or more axes set to true")
-    return "\n".join(lines)
+    return "\n".join([*lines, f"  remedies: {_remedies(closest, hbm_gb)}"])
+
+
+def _remedies(closest: EvaluationResult | None, hbm_gb: float) -> str:
+    """What a user can change; a lower margin only where it would be enough."""
+    if closest is None or closest.memory_per_gpu_gb is None:
+        return "another cluster size, more axes set to true, or --allow-policy where only a policy refuses"
+    if closest.memory_per_gpu_gb <= hbm_gb:
+        enough = int((1 - closest.memory_per_gpu_gb / hbm_gb) * 100) / 100
+        return f"memory_safety_margin {enough:.2f} or lower, at the risk of running out of memory; more nodes"
+    return "more nodes, more axes set to true, or hbm_capacity_gb if these GPUs have more"

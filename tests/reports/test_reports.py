@@ -109,10 +109,16 @@ def test_nothing_found_says_which_rule_removed_how_many_what_lacks_and_what_woul
         result(2, **{**large, "memory_per_gpu_gb": 300.0}),
         result(3, **{**large, "memory_per_gpu_gb": 270.0}),
     ]
-    text = reasons_text(results, 259.2, "mbs=1")
+    text = reasons_text(results, 259.2, 288.0, "mbs=1")
     assert text.startswith("no legal trial found\n  4 tried: 2 illegal, 2 need more memory than 259.2 GB/GPU")
     assert "  2 x W2: 32 GPUs are not ..." in text and "  1 x W1" in text
     assert "trial #3" in text and "10.8 GB too much" in text and "saved_moe: 200.0 GB" in text and "mbs=1" in text
+    assert "memory_safety_margin 0.06 or lower" in text
+
+
+def test_a_lower_margin_is_no_remedy_where_it_would_not_be_enough() -> None:
+    large = result(0, tokens_per_s_per_gpu=None, within_margin=False, memory_per_gpu_gb=289.0)
+    assert "margin" not in reasons_text([large], 259.2, 288.0) and "more nodes" in reasons_text([large], 259.2, 288.0)
 
 
 def test_the_table_has_the_best_first_and_fits_80_columns() -> None:
