@@ -162,7 +162,7 @@ def set_cluster(
     gpu: Text = "",
     nodes: Count = 0,
     gpus_per_node: Count = 0,
-    session_id: Annotated[str, Field(max_length=100, description="from open_session")] = "",
+    session_id: Annotated[str, Field(max_length=100)] = "",
 ) -> Opened:
     """What if: the same workload on other nodes or GPUs. Results are kept apart per cluster; going back finds them again."""
     if not (cluster or gpu or nodes or gpus_per_node):

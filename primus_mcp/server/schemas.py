@@ -14,15 +14,18 @@ from primus_mcp.errors import InputError
 from primus_mcp.space.knobs import KNOBS
 from primus_mcp.tools.configuration import ConfigJson
 from primus_mcp.tools.registry import Tool
-from primus_mcp.tools.results import Result
+from primus_mcp.tools.results import UNLISTED, Result
 
 SESSION_ID = "session_id"
 _SHOWN = 80
+_BIG = 1_000_000
+_UNSAID = ("title", "maxLength", "minLength", "maxItems", "minItems")
+"""Checked, but not worth a client's tokens; so are bounds of a million and defaults of nothing."""
 
 
 def session_parameter(required: bool) -> inspect.Parameter:
     """`session_id`: always needed over HTTP, optional on stdio while one session is open."""
-    described = Annotated[str, Field(max_length=100, description="from open_session")]
+    described = Annotated[str, Field(max_length=100)]
     default = inspect.Parameter.empty if required else ""
     return inspect.Parameter(SESSION_ID, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=described)
 
@@ -46,7 +49,7 @@ def _small(schema: Any) -> Any:
         return schema
     kept = {}
     for key, value in schema.items():
-        if key == "title" or (key == "default" and value in ("", None)) or key in ("maxLength", "minLength"):
+        if key in _UNSAID or (key == "default" and value in ("", None, 0)) or (key in ("maximum", "minimum") and abs(value) >= _BIG):
             continue
         kept[key] = {name: _small(item) for name, item in value.items()} if key == "properties" else _small(value)
     return kept
@@ -83,10 +86,10 @@ def _result_type(annotation: Any) -> dict[str, Any]:
 
 
 def output_schema(result: type[Result]) -> dict[str, Any]:
-    """Names and types of a result, descriptions only where a name does not say it. Nothing is required: a job handle has other fields."""
+    """Names and types of a result's main fields. Nothing is required and more may come."""
     properties: dict[str, Any] = {}
     for name, field in result.model_fields.items():
-        if not field.exclude:
+        if not field.exclude and name not in UNLISTED:
             properties[name] = _result_type(field.annotation)
     return {"type": "object", "properties": properties}
 

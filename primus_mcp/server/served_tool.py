@@ -174,8 +174,8 @@ def served(entry: Tool, app: Application) -> ServedTool:
         context_kwarg=None,
         annotations=ToolAnnotations(
             read_only_hint=entry.read_only,
-            destructive_hint=entry.destructive,
-            idempotent_hint=entry.idempotent,
+            destructive_hint=None if entry.read_only else entry.destructive,
+            idempotent_hint=None if entry.read_only else entry.idempotent,
             open_world_hint=entry.open_world,
         ),
     )

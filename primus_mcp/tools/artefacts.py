@@ -26,7 +26,7 @@ BEST = -1
 
 @tool("Run the seed plan", toolset="evaluate", idempotent=True, long=True)
 def seed_trials(context: ToolContext) -> SeedsPriced:
-    """Evaluate the search's own impact-ordered plan until seed_budget is used; the best start. Illegal and infeasible seeds are free."""
+    """Evaluate the search's own plan, most promising first, until seed_budget is used. The best start."""
     session = context.session
 
     def progress(priced: int, limit: int, best: EvaluationResult | None) -> None:
@@ -49,7 +49,7 @@ def seed_trials(context: ToolContext) -> SeedsPriced:
 
 @tool("Plot the trials", toolset="inspect", read_only=False, idempotent=True)
 def plot_trials(context: ToolContext) -> Picture:
-    """A picture of throughput and memory by trial (PNG); the file stays in the out-dir."""
+    """Throughput and memory by trial as PNG."""
     session = context.session
     session.finish("running")
     best = session.best().best
@@ -61,7 +61,7 @@ def plot_trials(context: ToolContext) -> Picture:
 
 @tool("Export what to run", toolset="inspect", read_only=False, idempotent=True)
 def export_best(context: ToolContext, trial_id: Annotated[int, Field(ge=BEST, description="-1: the best trial")] = BEST) -> Exported:
-    """What to run: PRIMUS_* exports and the workload YAML of the best trial (or of another), all artefacts written."""
+    """PRIMUS_* exports and the workload YAML of the best trial or another; writes all artefacts."""
     session = context.session
     best = session.best()
     if trial_id == BEST:

@@ -12,7 +12,7 @@ from primus_mcp.reports.tables import verdict
 from primus_mcp.session import TuningSession
 from primus_mcp.tools.configuration import ConfigJson, knobs_of, trial_of
 from primus_mcp.tools.registry import ToolContext, tool
-from primus_mcp.tools.results import Evaluated
+from primus_mcp.tools.results import Evaluated, MemoryChecked
 from primus_mcp.units import bytes_to_gb
 
 SHARED_FIELDS = tuple(
@@ -54,8 +54,8 @@ def _next(result: EvaluationResult, session: TuningSession) -> str:
 
 
 @tool("Check memory only", toolset="evaluate", read_only=True, listed_result=True)
-def evaluate_memory_only(context: ToolContext, config_json: ConfigJson = None) -> Evaluated:
-    """Cheapest check: is it legal and does it fit in memory? No throughput; not logged."""
+def evaluate_memory_only(context: ToolContext, config_json: ConfigJson = None) -> MemoryChecked:
+    """Cheapest check: is it legal, does it fit? Not logged."""
     session = context.session
     trial = trial_of(session, config_json)
     known = session.log.find(session.evaluator.key(trial))
@@ -65,7 +65,10 @@ def evaluate_memory_only(context: ToolContext, config_json: ConfigJson = None) -
         result = session.evaluator.evaluate_memory_only(trial)
     else:
         result = session.evaluator.evaluate(trial)
-    return Evaluated(**evaluated_fields(session, result), repeated=known is not None, next=_next(result, session))
+    told = evaluated_fields(session, result)
+    told |= {"memory_breakdown": result.memory_breakdown, "per_rank_memory_gb": result.per_rank_memory_gb, "source": "memory_only"}
+    fields = {name: value for name, value in told.items() if name in MemoryChecked.model_fields}
+    return MemoryChecked(**fields, repeated=known is not None, next=_next(result, session))
 
 
 def _evaluate(context: ToolContext, session: TuningSession, config_json: object) -> Evaluated:
@@ -77,13 +80,13 @@ def _evaluate(context: ToolContext, session: TuningSession, config_json: object)
 
 @tool("Price a configuration", toolset="evaluate", idempotent=True, listed_result=True)
 def evaluate_simulate(context: ToolContext, config_json: ConfigJson = None) -> Evaluated:
-    """Price memory and throughput (tokens/s/GPU) of a configuration by projection and log it as a trial. Repeats are free."""
+    """Price memory and throughput of a configuration by projection; logged as a trial. Repeats are free."""
     return _evaluate(context, context.session, config_json)
 
 
 @tool("Measure a configuration", toolset="benchmark", long=True, open_world=True)
 def evaluate_with_benchmark(context: ToolContext, config_json: ConfigJson = None) -> Evaluated:
-    """Measure a configuration on this host's GPUs; takes minutes and counts in max_benchmark_calls. Needs has_gpu in the cluster."""
+    """Measure a configuration on this host's GPUs: minutes, counted in max_benchmark_calls. Needs has_gpu in the cluster."""
     session = context.session
     if not session.target.benchmark_host.has_gpu:
         raise InputError(NO_GPU, remedy=f"{NO_GPU_REMEDY} (over MCP: evaluate_simulate)")

@@ -99,7 +99,7 @@ def _would_fit(
 
 @tool("Explain a trial", toolset="inspect", read_only=True)
 def explain_trial(context: ToolContext, trial_id: TrialId) -> Explained:
-    """Where a trial's time and memory go, which single change makes it fit, and which makes it faster. Changes are priced, not logged."""
+    """Where a trial's time and memory go, and which single change fits or is faster (priced, not logged)."""
     session = context.session
     record = find_trial(session, trial_id)
     result, trial = record.result, TrialConfig.model_validate(record.trial)

@@ -85,11 +85,11 @@ def _page(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def get_history(
     context: ToolContext,
     limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 20,
-    cursor: Annotated[str, Field(description="next_cursor of the page before")] = "",
+    cursor: Annotated[str, Field(max_length=100)] = "",
     order: Literal["newest", "oldest", "best"] = "newest",
     detail: Literal["summary", "full"] = "summary",
 ) -> HistoryPage:
-    """Trials so far with their changes, verdicts and numbers; large pages are cut, next_cursor goes on."""
+    """Trials with their changes, verdicts and numbers; next_cursor goes on."""
     everything = context.session.history()
     offset, total = _cursor(cursor, order, len(everything))
     records = list(everything[:total])
@@ -107,7 +107,7 @@ def get_history(
 
 @tool("Best trial so far", toolset="inspect", read_only=True, listed_result=True)
 def get_best(context: ToolContext) -> Best:
-    """The fastest trial that is legal and inside the memory margin, against the baseline."""
+    """The fastest trial inside the memory cap, against the baseline."""
     session = context.session
     records = session.history()
     ranking = session.best()

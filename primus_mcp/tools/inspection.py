@@ -28,7 +28,7 @@ def _values_text(values: tuple[Any, ...]) -> Any:
 
 @tool("Legal values of every knob", toolset="inspect", read_only=True)
 def get_legal_axes(context: ToolContext) -> Axes:
-    """Every knob of config_json: what it does, its legal values taken alone, the baseline's value, and the rule for combinations."""
+    """Every knob of config_json: what it does, its legal values taken alone, the baseline's, and its rule."""
     session = context.session
     toggles = session.target.axes.model_dump()
     values = legal_axes(session.workload, session.target.cluster, axes=toggles, pins=session.pins)
@@ -53,7 +53,7 @@ def get_legal_axes(context: ToolContext) -> Axes:
 
 @tool("The model that would run", toolset="inspect", read_only=True)
 def get_architecture(context: ToolContext) -> ArchitectureFacts:
-    """The resolved model (layers, attention, experts, vocabulary, parameters), its baseline and where it differs from its name."""
+    """The resolved model, its parameters and baseline, and where it differs from its name."""
     workload = context.session.workload
     arch = workload.architecture
     facts = plain(arch)
@@ -71,7 +71,7 @@ def get_architecture(context: ToolContext) -> ArchitectureFacts:
 
 @tool("The target cluster", toolset="inspect", read_only=True)
 def get_cluster(context: ToolContext) -> ClusterFacts:
-    """Nodes, GPUs, usable memory and its cap, links, and whether this host can measure."""
+    """Nodes, GPUs, usable memory and its cap, links."""
     target = context.session.target
     cluster, network = target.cluster, target.cluster.network
     return ClusterFacts(
@@ -99,7 +99,7 @@ def get_cluster(context: ToolContext) -> ClusterFacts:
 
 @tool("What a configuration resolves to", toolset="inspect", read_only=True)
 def describe_config(context: ToolContext, config_json: ConfigJson = None) -> Described:
-    """Resolve a configuration without pricing it: legality with every broken rule, all knobs, trainer keys, and the workload YAML."""
+    """Resolve without pricing: every broken rule, all knobs, trainer keys, the workload YAML."""
     session = context.session
     trial = trial_of(session, config_json)
     legality = session.evaluator.rules.check(trial)

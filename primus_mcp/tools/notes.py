@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ from primus_mcp.tools.llm import NO_LLM, NO_LLM_REMEDY
 from primus_mcp.tools.registry import ToolContext, tool
 from primus_mcp.tools.results import BudgetStatus, LlmAnswer, Noted, Scratchpad
 from primus_mcp.tools.text import clean
-from primus_mcp.trials.budget import LIMITS
+from primus_mcp.trials.budget import LIMIT_NAMES
 from primus_mcp.trials.journal import LlmCall
 
 MAX_NOTE = 4_000
@@ -19,10 +19,6 @@ MAX_SCRATCHPAD = 200_000
 SHOWN_SCRATCHPAD = 16_000
 MAX_PROMPT = 20_000
 NO_LIMIT = -1
-LimitName = Literal[
-    "max_proposals", "max_perf_calls", "max_benchmark_calls", "max_rounds", "max_rlm_iterations", "max_llm_calls", "max_tokens", "max_usd",
-    "max_wall_minutes", "seed_budget", "max_evaluations",
-]  # fmt: skip
 
 
 @tool("Note to the scratchpad", toolset="notes")
@@ -46,7 +42,7 @@ def read_scratchpad(context: ToolContext) -> Scratchpad:
 
 @tool("State of the budgets", toolset="inspect", read_only=True)
 def get_budget_status(context: ToolContext) -> BudgetStatus:
-    """Every limit: what it counts, its value (null: none), what was spent and what is left."""
+    """Every limit: what it counts, its value, what was spent and is left."""
     rows = context.session.spending()
     return BudgetStatus(
         budgets={row.name: {"limit": row.limit, "spent": row.spent, "left": row.left, "counts": row.counts} for row in rows},
@@ -56,9 +52,13 @@ def get_budget_status(context: ToolContext) -> BudgetStatus:
 
 @tool("Change a budget", toolset="notes", idempotent=True)
 def set_budget(
-    context: ToolContext, budget: LimitName, limit: Annotated[float, Field(ge=NO_LIMIT, le=1e12, description="-1: no limit")]
+    context: ToolContext,
+    budget: Annotated[str, Field(max_length=100, description="of get_budget_status")],
+    limit: Annotated[float, Field(ge=NO_LIMIT, le=1e12, description="-1: no limit")],
 ) -> BudgetStatus:
     """Change a limit for this session; 0 switches that stage off."""
+    if budget not in LIMIT_NAMES:
+        raise InputError(f"there is no budget {budget!r}", where="set_budget", remedy=f"budgets are {', '.join(LIMIT_NAMES)}")
     context.session.budget.limits[budget] = None if limit == NO_LIMIT else limit
     return get_budget_status(context)  # type: ignore[return-value]
 
@@ -69,7 +69,7 @@ def query_llm(
     prompt: Annotated[str, Field(min_length=1, max_length=MAX_PROMPT)],
     system: Annotated[str, Field(max_length=MAX_PROMPT)] = "",
 ) -> LlmAnswer:
-    """One question to the language model of this server's environment; counts in max_llm_calls, max_tokens and max_usd."""
+    """One question to the language model set up in this server's environment; counted in the budgets."""
     if context.ask_llm is None:
         raise InputError(NO_LLM, where="query_llm", remedy=NO_LLM_REMEDY)
     journal, budget = context.session.journal, context.session.budget
@@ -86,6 +86,3 @@ def query_llm(
         )
     )
     return LlmAnswer(model=reply.model, reply=reply.text, input_tokens=reply.input_tokens, output_tokens=reply.output_tokens, usd=reply.usd)
-
-
-assert {row.name for row in LIMITS} == set(LimitName.__args__)  # type: ignore[attr-defined]

@@ -8,6 +8,22 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from primus_mcp.tools.text import presentable
 
+UNLISTED = frozenset(
+    {
+        "next",
+        "cluster",
+        "dp",
+        "expert_dp",
+        "micro_batches",
+        "source",
+        "repeated",
+        "best_trial_id",
+        "best_tokens_per_s_per_gpu",
+        "baseline_verdict",
+    }
+)
+"""Fields that published schemas leave out: they say themselves what they are."""
+
 
 class Result(BaseModel):
     """Base of all results: what comes in is made presentable before it is checked."""
@@ -24,12 +40,35 @@ class Result(BaseModel):
         )
 
 
+class MemoryChecked(Result):
+    """Legality and memory of one configuration."""
+
+    trial_id: int | None = Field(default=None, description="number in the log if it stands there")
+    cluster: str
+    verdict: str = Field(description="fits, at risk, over the cap, too large, illegal")
+    legal: bool
+    reason: str | None = None
+    memory_per_gpu_gb: float | None = Field(default=None, description="device memory of the worst rank")
+    memory_upper_gb: float | None = None
+    memory_cap_gb: float | None = None
+    param_optimizer_gb: float | None = None
+    activation_gb: float | None = None
+    memory_breakdown: dict[str, float | None] | None = None
+    per_rank_memory_gb: list[float | None] | None = None
+    resolved: dict[str, Any] | None = None
+    source: str = "memory_only"
+    fidelity: str
+    confidence: str | None = None
+    warnings: list[str] = Field(default_factory=list)
+    repeated: bool = False
+
+
 class Evaluated(Result):
     """One configuration with its numbers. Memory in GB of 2**30 bytes, times in ms."""
 
     trial_id: int | None = Field(default=None, description="number in the log; null: not logged")
     cluster: str
-    verdict: str = Field(description="fits, at risk, over the margin, does not fit, illegal")
+    verdict: str = Field(description="fits, at risk, over the cap, too large, illegal")
     legal: bool
     reason: str | None = Field(default=None, description="why it is illegal or does not fit")
     tokens_per_s_per_gpu: float | None = Field(default=None, description="what is maximised; null: not computed")
