@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from primus_mcp.inputs.training import TrainingConfig
-from primus_mcp.inputs.workload import PRETRAIN_MODULE, Workload
+from primus_mcp.inputs.workload import Workload
 from primus_mcp.space.knobs import TrialConfig
 from primus_mcp.space.trainer_keys import resolve, trainer_keys
 
@@ -32,14 +32,14 @@ def _is_placeholder(value: object) -> bool:
 
 
 def overlay_document(workload: Workload, trial: TrialConfig) -> dict[str, Any]:
-    """The user's document with the trial's keys in modules.pre_trainer.overrides; everything else is kept as it is written.
+    """The user's document with the trial's keys in the overrides of its trainer module; everything else is kept as it is written.
 
     Read again, it resolves to exactly the trial: the keys are those that priced it. Numbers and switches that the file takes from the
     environment are written out; texts such as data paths stay placeholders. The workload's corrections, without which the trainer would
     refuse the file, are written too. `target_ep_size` has no key and is left out.
     """
     document = deepcopy(dict(workload.document))
-    module = document.setdefault("modules", {}).setdefault(PRETRAIN_MODULE, {})
+    module = document.setdefault("modules", {}).setdefault(workload.module, {})
     overrides = module.get("overrides") or {}
     keys = trainer_keys(trial, workload)
     arguments = {**workload.arguments, **keys}

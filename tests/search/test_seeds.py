@@ -1,0 +1,136 @@
+"""The seed plan: ordered by impact, without repeats, inside pins and axes, and it learns from what it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from primus_mcp.evaluation.evaluators import Rules, make_evaluator
+from primus_mcp.inputs.cluster import make_cluster
+from primus_mcp.inputs.hardware import Cluster
+from primus_mcp.inputs.workload import Workload, read_workload
+from primus_mcp.search.seeds import Seed, seed_plan
+from primus_mcp.search.topologies import grid
+from primus_mcp.space.knobs import KnobValue, TrialConfig
+from primus_mcp.space.legality import check_legality
+from primus_mcp.space.trainer_keys import resolve
+
+WORKLOADS = Path(__file__).parents[2] / "examples/workloads"
+DEFAULT_AXES = {"gbs": False, "overlap_grad_reduce": False}
+
+
+@pytest.fixture(scope="module")
+def mixtral() -> Workload:
+    return read_workload(WORKLOADS / "mixtral_8x22B_v0.1-BF16-pretrain.yaml", environment={})
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Cluster:
+    return make_cluster("mi355x", num_nodes=4)
+
+
+class Pricing:
+    """Prices seeds with the real engine, as a session does, and counts."""
+
+    def __init__(self, workload: Workload, target: Cluster, **plan: Any) -> None:
+        self.workload, self.target, self.plan = workload, target, plan
+        rules = Rules(workload=workload, cluster=target, axes=plan.get("axes", {}), pins=plan.get("pins", {}))
+        self.evaluator = make_evaluator(rules)
+        self.scores: dict[TrialConfig, float | None] = {}
+
+    def run(self, budget: int) -> list[Seed]:
+        seeds = []
+        for seed in seed_plan(self.workload, self.target, score=self.scores.get, fits=self.evaluator.fits, **self.plan):
+            result = self.evaluator.evaluate(seed.trial)
+            self.scores[seed.trial] = result.tokens_per_s_per_gpu if result.legal and result.within_margin else None
+            seeds.append(seed)
+            if sum(score is not None for score in self.scores.values()) == budget:
+                break
+        return seeds
+
+    def best(self) -> float:
+        return max((score for score in self.scores.values() if score is not None), default=0.0)
+
+
+def test_the_first_seed_is_the_baseline_and_no_two_resolve_to_the_same(mixtral: Workload, cluster: Cluster) -> None:
+    seeds = list(islice(seed_plan(mixtral, cluster, axes=DEFAULT_AXES), 300))
+    assert seeds[0].trial == TrialConfig()
+    resolved = [resolve(mixtral, seed.trial) for seed in seeds]
+    assert len(set(resolved)) == len(seeds) == 300
+    assert all(seed.label for seed in seeds)
+
+
+def test_the_plan_is_lazy_and_repeatable(mixtral: Workload, cluster: Cluster) -> None:
+    first, second = seed_plan(mixtral, cluster), seed_plan(mixtral, cluster)
+    assert [next(first) for _ in range(40)] == [next(second) for _ in range(40)]
+
+
+def test_seeds_never_move_a_pinned_axis_and_always_carry_pins(mixtral: Workload, cluster: Cluster) -> None:
+    axes = {**DEFAULT_AXES, "pp": False, "recompute": False}
+    pins: dict[str, KnobValue] = {"tp": 2, "fp8": "none"}
+    for seed in islice(seed_plan(mixtral, cluster, axes=axes, pins=pins), 200):
+        assert (seed.trial.tp, seed.trial.fp8) == (2, "none")
+        assert seed.trial.pp is None
+        violated = check_legality(mixtral, seed.trial, cluster, axes=axes, pins=pins).violations
+        assert "pinned" not in {violation.rule for violation in violated}
+
+
+def test_every_lever_of_the_issue_comes_before_the_grid(mixtral: Workload, cluster: Cluster) -> None:
+    labels = [seed.label for seed in islice(seed_plan(mixtral, cluster, axes=DEFAULT_AXES), 60)]
+    first_grid = next(i for i, label in enumerate(labels) if label.startswith("grid"))
+    early = " ".join(labels[:first_grid])
+    for lever in ("VPP", "expert exchange", "FP8"):
+        assert lever in early
+    assert first_grid <= 12
+
+
+def test_twelve_seeds_find_nearly_what_two_hundred_find(mixtral: Workload, cluster: Cluster) -> None:
+    short, long = Pricing(mixtral, cluster, axes=DEFAULT_AXES), Pricing(mixtral, cluster, axes=DEFAULT_AXES)
+    short.run(12)
+    long.run(200)
+    assert short.best() >= 0.95 * long.best() > 0
+
+
+def test_a_plan_that_is_told_scores_beats_one_that_is_not(mixtral: Workload, cluster: Cluster) -> None:
+    told, blind = Pricing(mixtral, cluster, axes=DEFAULT_AXES), Pricing(mixtral, cluster, axes=DEFAULT_AXES)
+    told.run(12)
+    for seed in islice(seed_plan(mixtral, cluster, axes=DEFAULT_AXES, fits=blind.evaluator.fits), 12):
+        result = blind.evaluator.evaluate(seed.trial)
+        blind.scores[seed.trial] = result.tokens_per_s_per_gpu if result.legal and result.within_margin else None
+    assert told.best() >= blind.best()
+
+
+def test_schedules_vpp_and_mbs_of_the_best_are_tried(mixtral: Workload, cluster: Cluster) -> None:
+    labels = " ".join(seed.label for seed in Pricing(mixtral, cluster, axes=DEFAULT_AXES).run(60))
+    for step in ("schedule: zero bubble", "schedule: V", "MBS", "sync-free", "TP 2", "CP 2"):
+        assert step in labels
+
+
+def test_when_nothing_fits_the_plan_ends_with_the_widest_points(mixtral: Workload) -> None:
+    pricing = Pricing(mixtral, make_cluster("mi355x", num_nodes=1), axes=DEFAULT_AXES)
+    seeds = pricing.run(12)
+    assert pricing.best() == 0
+    assert 0 < len(seeds) < 60
+    assert seeds[-1].label.startswith("smallest")
+
+
+@pytest.mark.parametrize("order", [lambda point: point.topology, lambda point: (point.mbs, point.recompute)])
+def test_the_grid_holds_every_point_once(mixtral: Workload, cluster: Cluster, order: Callable[[Any], Any]) -> None:
+    points = grid(mixtral, cluster)
+    assert len(set(points)) == len(points)
+    assert len({order(point) for point in points}) > 10
+    for point in points:
+        assert 32 % (point.tp * point.pp * point.cp) == 0
+        assert 32 % (point.ep * point.pp) == 0
+
+
+def test_the_grid_starts_where_nothing_communicates_or_idles(mixtral: Workload, cluster: Cluster) -> None:
+    points = grid(mixtral, cluster)
+    assert (points[0].tp, points[0].pp, points[0].recompute) == (1, 1, "none")
+    half = len(points) // 2
+    for cost in ("tp", "cp"):
+        assert sum(getattr(point, cost) for point in points[:half]) < sum(getattr(point, cost) for point in points[half:])

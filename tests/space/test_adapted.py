@@ -1,0 +1,64 @@
+"""The adapted baseline is the nearest configuration that runs, keeps the batch where it can, and says what it changed."""
+
+from __future__ import annotations
+
+import pytest
+from space_cases import make_workload, nodes
+
+from primus_mcp.errors import InputError
+from primus_mcp.space.adapted import adapt_baseline, source_gpus
+from primus_mcp.space.knobs import TrialConfig
+from primus_mcp.space.legality import check_legality
+
+
+def test_a_baseline_that_runs_is_left_alone() -> None:
+    workload = make_workload("moe")
+    adapted = adapt_baseline(workload, nodes(4))
+    assert adapted.workload is workload
+    assert (adapted.trial, adapted.lines) == (TrialConfig(), ())
+
+
+def test_a_pipeline_too_deep_for_the_cluster_becomes_shallower_with_the_batch_kept() -> None:
+    workload = make_workload("moe", pipeline_model_parallel_size=4)
+    adapted = adapt_baseline(workload, nodes(1))
+    assert adapted.workload.baseline.pp == 1
+    assert adapted.workload.baseline.gbs == 256
+    assert "8 GPUs are not a multiple of ETP 1 x EP 8 x PP 4 = 32" in adapted.lines[0]
+    assert all("\n" not in line for line in adapted.lines)
+    assert check_legality(adapted.workload, TrialConfig(), nodes(1), allow_policy=True).legal
+
+
+def test_mbs_is_lowered_before_the_batch_is_touched() -> None:
+    adapted = adapt_baseline(make_workload("dense", micro_batch_size=8), nodes(8))
+    assert (adapted.trial, adapted.workload.baseline.gbs) == (TrialConfig(mbs=4), 256)
+
+
+def test_a_depth_that_the_trainer_refuses_gets_a_layout() -> None:
+    adapted = adapt_baseline(make_workload("dense", num_layers=30, pipeline_model_parallel_size=4), nodes(4))
+    assert adapted.trial == TrialConfig(pp=4)
+    assert adapted.workload.baseline.pipeline_layout is not None
+
+
+def test_the_batch_is_scaled_by_gpus_when_nothing_keeps_it() -> None:
+    # one sequence a step on 8 GPUs; 7 nodes have no configuration with a batch of 1 (CP and TP must divide by 7)
+    workload = make_workload("dense", micro_batch_size=1, global_batch_size=8, num_layers=6)
+    adapted = adapt_baseline(workload, nodes(7))
+    assert source_gpus(workload, nodes(7)) == 8
+    assert adapted.workload.baseline.gbs == 56
+    assert any("scaled by 56 / 8 GPUs" in line for line in adapted.lines)
+
+
+def test_options_set_or_scale_the_batch() -> None:
+    workload = make_workload("dense", global_batch_size=64)
+    assert adapt_baseline(workload, nodes(4), gbs=128).workload.baseline.gbs == 128
+    assert adapt_baseline(workload, nodes(4), scale_gbs=True).workload.baseline.gbs == 256
+    with pytest.raises(InputError, match="no legal configuration on 56 GPUs has a batch of 3"):
+        adapt_baseline(make_workload("dense", num_layers=6), nodes(7), gbs=3)
+
+
+def test_trials_inherit_from_the_adapted_baseline() -> None:
+    adapted = adapt_baseline(make_workload("moe", pipeline_model_parallel_size=4), nodes(1)).workload
+    verdict = check_legality(adapted, TrialConfig(mbs=1), nodes(1))
+    assert verdict.legal
+    assert verdict.config is not None
+    assert (verdict.config.pp, verdict.config.mbs) == (1, 1)

@@ -1,0 +1,103 @@
+"""Legality never raises, always says why with numbers, and tells hard rules from policy."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+import pytest
+from space_cases import MODELS, make_workload, nodes
+
+from primus_mcp.projection.placement import place
+from primus_mcp.space.knobs import KNOBS, TrialConfig
+from primus_mcp.space.legality import check_legality
+
+SIZES = [0, 1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 27, 32, 64]
+
+
+def random_trial(generator: random.Random, share: float = 0.3) -> TrialConfig:
+    chosen: dict[str, Any] = {}
+    for name, knob in KNOBS.items():
+        if generator.random() < share:
+            whole = [size for size in SIZES if (knob.minimum or 0) <= size <= (knob.maximum or 0)]
+            chosen[name] = generator.choice([64, 128, 256, 300]) if name == "gbs" else generator.choice(knob.choices or whole)
+    return TrialConfig(**chosen)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("allow_policy", [False, True])
+def test_any_trial_is_judged_and_a_legal_one_can_be_placed(model: str, allow_policy: bool) -> None:
+    generator, workload, placed = random.Random(model), make_workload(model), 0
+    for _ in range(1500):
+        cluster = nodes(generator.choice([1, 2, 3, 4, 8]))
+        verdict = check_legality(workload, random_trial(generator, generator.choice([0.1, 0.3])), cluster, allow_policy=allow_policy)
+        for violation in verdict.violations:
+            assert re.search(r"\d", violation.message), violation
+            assert "\n" not in violation.message
+        assert verdict.legal == (verdict.reason is None) == (not verdict.violations)
+        if verdict.legal:
+            assert verdict.config is not None
+            placement = place(workload.architecture, verdict.config, cluster.world_size)
+            assert all(placement.of_rank(rank) for rank in range(placement.pp))
+            placed += 1
+    assert placed > 50
+
+
+def test_lifting_policy_only_ever_removes_reasons() -> None:
+    generator, workload, cluster = random.Random(1), make_workload("moe"), nodes()
+    for _ in range(500):
+        trial = random_trial(generator)
+        strict, lifted = check_legality(workload, trial, cluster), check_legality(workload, trial, cluster, allow_policy=True)
+        assert set(lifted.violations) <= set(strict.violations)
+        assert {violation.kind for violation in lifted.violations} <= {"hard"}
+
+
+def test_a_policy_refusal_says_that_it_is_one() -> None:
+    reason = check_legality(make_workload("dense"), TrialConfig(gbs=320, mbs=1), nodes()).reason
+    assert reason is not None
+    assert "policy: GBS 320" in reason
+    assert "--allow-policy" in reason
+
+
+def test_all_reasons_are_told_at_once() -> None:
+    verdict = check_legality(make_workload("moe"), TrialConfig(tp=3, ep=5, vpp=2), nodes())
+    assert {"T1", "E1", "L6", "W1", "W2"} <= {violation.rule for violation in verdict.violations}
+
+
+@pytest.mark.parametrize(
+    ("axis", "moved", "kept"),
+    [
+        ("tp", {"tp": 2}, {"tp": 1}),
+        ("ep", {"expert_tensor_parallel_size": 2, "tp": 2}, {"ep": 8}),
+        ("recompute", {"recompute_granularity": "full"}, {"recompute_granularity": "none"}),
+        ("pp_schedule", {"pp": 4, "enable_zero_bubble": True}, {"pp": 4, "pp_schedule": "auto"}),
+        ("overlap_grad_reduce", {"overlap_param_gather": False}, {"overlap_param_gather": True}),
+    ],
+)
+def test_an_axis_that_is_off_holds_its_knobs_at_the_baseline(axis: str, moved: dict[str, Any], kept: dict[str, Any]) -> None:
+    workload, axes = make_workload("moe"), {axis: False}
+    refused = check_legality(workload, TrialConfig(**moved), nodes(), axes=axes, allow_policy=True)
+    assert "pinned" in {violation.rule for violation in refused.violations}
+    assert f"axes.{axis} false" in str(refused.reason)
+    assert check_legality(workload, TrialConfig(**kept), nodes(), axes=axes).legal
+
+
+def test_a_pin_refuses_what_moves_it_and_wins_over_its_axis() -> None:
+    workload, pins = make_workload("dense"), {"tp": 8}
+    assert "tp is pinned to 8 (--pin), the trial sets 4" in str(check_legality(workload, TrialConfig(tp=4), nodes(), pins=pins).reason)
+    assert check_legality(workload, TrialConfig(tp=8), nodes(), pins=pins, axes={"tp": False}).legal
+
+
+def test_a_schedule_may_turn_overlap_off_on_a_pinned_axis_because_it_must() -> None:
+    verdict = check_legality(
+        make_workload("dense"), TrialConfig(pp=4, pp_schedule="zerobubble"), nodes(), axes={"overlap_grad_reduce": False}
+    )
+    assert verdict.legal
+    assert verdict.config is not None
+    assert not verdict.config.overlap_grad_reduce
+
+
+def test_ep_beyond_dp_is_legal_because_experts_fold_over_every_rank() -> None:
+    # 32 GPUs, TP 8: DP is 4, EP 8 with ETP 1 gives expert DP 4
+    assert check_legality(make_workload("moe"), TrialConfig(tp=8, ep=8, expert_tensor_parallel_size=1), nodes()).legal
