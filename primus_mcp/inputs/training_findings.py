@@ -15,7 +15,13 @@ from primus_mcp.inputs.training import TrainingConfig
 
 def training_findings(arguments: Arguments, arch: Architecture, config: TrainingConfig) -> tuple[Finding, ...]:
     """Findings about parallelism, precision and MoE switches, in that order."""
-    pairs = (*_parallelism(arguments, config), *_precision(arguments, config), *_experts(arguments, arch, config), *_shapes(arguments))
+    pairs = (
+        *_parallelism(arguments, config),
+        *_precision(arguments, config),
+        *_experts(arguments, arch, config),
+        *_shapes(arguments),
+        *_tuning(arguments, config),
+    )
     return tuple(Finding(code=code, text=text) for code, text in pairs)
 
 
@@ -79,6 +85,18 @@ def _shapes(arguments: Arguments) -> Iterator[tuple[str, str]]:
         yield "softcap-ignored", f"{', '.join(softcaps)}: the extra element-wise work is not priced"
     if flag(arguments, "moe_shared_expert_gate"):
         yield "shared-gate-ignored", "moe_shared_expert_gate: the gate of one column is not priced"
+
+
+def _tuning(arguments: Arguments, config: TrainingConfig) -> Iterator[tuple[str, str]]:
+    if arguments["stage"] != "sft":
+        return
+    if not flag(arguments, "enable_packed_sequences"):
+        yield "sft-padding", "samples are not packed: tokens/s counts every position of a sequence, padding included"
+    if flag(arguments, "use_packed_attention"):
+        yield "packed-attention", "use_packed_attention: attention is priced over the whole sequence, an upper bound for packed samples"
+    if config.finetune == "lora":
+        targets = ", ".join(config.lora_targets)
+        yield "lora", f"LoRA rank {config.lora_rank} on {targets}: base weights are frozen, without gradients and optimizer states"
 
 
 def corrections_to_run(arguments: Arguments) -> tuple[dict[str, Any], tuple[Finding, ...]]:

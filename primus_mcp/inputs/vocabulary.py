@@ -51,11 +51,24 @@ def _own(arguments: Arguments) -> Vocabulary | None:
         return Vocabulary(size=tokenizer_lengths()[model], source="tokenizer")
     if explicit is not None:
         return Vocabulary(size=explicit, source="explicit")
-    rows = {published.hf_id: published.vocab_size for published in published_models().values()}
-    if model is None or model not in rows:
+    if model is None:
         return None
-    text = f"len(tokenizer) of {model} is not in the catalogue; the {rows[model]:,} rows of its published embedding are used"
-    return Vocabulary(size=rows[model], source="tokenizer", findings=(Finding(code="vocabulary-from-embedding", text=text),))
+    rows = {published.hf_id: published.vocab_size for published in published_models().values() if published.hf_id}
+    if model in rows:
+        text = f"len(tokenizer) of {model} is not in the catalogue; the {rows[model]:,} rows of its published embedding are used"
+        return Vocabulary(size=rows[model], source="tokenizer", findings=(Finding(code="vocabulary-from-embedding", text=text),))
+    return _by_repository(model, rows)
+
+
+def _by_repository(model: str, rows: Mapping[str, int]) -> Vocabulary | None:
+    """A copy of a known tokenizer (a mirror, a local folder) by the last part of its path."""
+    known = {name.split("/")[-1].lower(): name for name in (*rows, *tokenizer_lengths())}
+    original = known.get(model.rstrip("/").split("/")[-1].lower())
+    if original is None:
+        return None
+    size = tokenizer_lengths().get(original) or rows[original]
+    text = f"{model} is taken for a copy of {original}: {size:,} vocabulary entries"
+    return Vocabulary(size=size, source="tokenizer", findings=(Finding(code="vocabulary-by-name", text=text),))
 
 
 def resolve_vocabulary(arguments: Arguments, vocab: Vocab) -> Vocabulary:

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from primus_mcp.errors import InputError, UnsupportedFeatureError
+from primus_mcp.errors import UnsupportedFeatureError
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.argument_values import Arguments, complete_arguments, default_arguments
 from primus_mcp.inputs.findings import Finding
@@ -22,10 +22,10 @@ from primus_mcp.inputs.trainer_arguments import read_architecture, read_training
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.training_findings import corrections_to_run, training_findings, unknown_overrides
 from primus_mcp.inputs.vocabulary import Vocab
-from primus_mcp.inputs.yaml_loader import load_yaml, parse_text, substitute
+from primus_mcp.inputs.workload_file import FRAMEWORKS, PRETRAIN_MODULE, load_document, misplaced_keys, overrides_of, trainer_module
+from primus_mcp.inputs.yaml_loader import parse_text, substitute
 
-PRETRAIN_MODULE = "pre_trainer"
-_FRAMEWORKS: Mapping[str, str] = {"megatron": "megatron", "light-megatron": "megatron"}
+__all__ = ["PRETRAIN_MODULE", "Workload", "read_workload", "workload_from_arguments"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +35,8 @@ class Workload:
     `arguments` are the flattened, complete trainer arguments (module <- model <- overrides): a plain dict that nobody changes, because a
     trial is `read_training({**arguments, **changes}, architecture)` and unpacking a proxy is ten times slower. `document` is the raw
     file, placeholders included, for overlays. `corrections` are keys that must be written into every overlay, because the file as it
-    stands would stop the trainer (they are part of `arguments`, each with a finding). `digest` covers the arguments that the engine
-    reads and the vocabulary, so that logging or learning-rate keys do not change it.
+    stands would stop the trainer (they are part of `arguments`, each with a finding). `module` is the entry of `modules:` that trains.
+    `digest` covers the arguments that the engine reads and the vocabulary, so that logging or learning-rate keys do not change it.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Workload:
     findings: tuple[Finding, ...]
     digest: str
     corrections: Mapping[str, Any] = field(default_factory=dict)
+    module: str = PRETRAIN_MODULE
 
 
 @cache
@@ -72,13 +73,6 @@ def _refuse_unpriced(arguments: Arguments, where: str) -> None:
             shown = str(arguments[key])
             shown = shown if len(shown) <= 40 else f"{shown[:40]}..."
             raise UnsupportedFeatureError(f"{rule['feature']} ({key}: {shown}) cannot be priced", where=where)
-    if _lora_enabled(arguments):
-        raise UnsupportedFeatureError("LoRA fine-tuning (lora.enabled: true) cannot be priced", where=where)
-
-
-def _lora_enabled(arguments: Arguments) -> bool:
-    lora = arguments["lora"]
-    return isinstance(lora, dict) and bool(lora.get("enabled"))
 
 
 def _digest(arguments: Arguments, architecture: Architecture) -> str:
@@ -87,45 +81,13 @@ def _digest(arguments: Arguments, architecture: Architecture) -> str:
     return hashlib.sha256(json.dumps(relevant, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _pretrain_module(document: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """The one `modules.pre_trainer` of a Megatron workload; everything else is named in the refusal."""
-    modules = document.get("modules")
-    if not isinstance(modules, dict) or not modules:
-        raise InputError("has no `modules:`", where=where, remedy="name a Primus workload file (modules.pre_trainer)")
-    if "post_trainer" in modules:
-        raise UnsupportedFeatureError("post-training (modules.post_trainer: SFT, LoRA) cannot be priced", where=where)
-    if PRETRAIN_MODULE not in modules:
-        raise InputError(f"has no modules.pre_trainer, only {', '.join(modules)}", where=where, remedy="name a pretraining workload")
-    if len(modules) > 1:
-        raise UnsupportedFeatureError(f"several modules ({', '.join(modules)}) cannot be priced together", where=where)
-    module = modules[PRETRAIN_MODULE]
-    if not isinstance(module, dict):
-        raise InputError("modules.pre_trainer is no mapping", where=where, remedy="write framework, config, model and overrides below it")
-    for key in ("framework", "config", "model"):
-        if not isinstance(module.get(key), str):
-            raise InputError(f"modules.pre_trainer.{key} is {module.get(key)!r}", where=where, remedy=f"write the {key} as a text")
-    if module["framework"] not in _FRAMEWORKS:
-        raise UnsupportedFeatureError(f"the framework {module['framework']!r} cannot be priced", where=where, remedy="use megatron")
-    if PurePosixPath(module["config"]).stem == "sft_trainer":
-        raise UnsupportedFeatureError("post-training (config: sft_trainer.yaml) cannot be priced", where=where)
-    return module
-
-
-def _overrides(module: Mapping[str, Any], where: str) -> dict[str, Any]:
-    overrides = module.get("overrides")
-    if overrides is None:
-        return {}
-    if not isinstance(overrides, dict):
-        raise InputError("modules.pre_trainer.overrides is no mapping", where=where, remedy="write `key: value` lines below it")
-    return overrides
-
-
 def workload_from_arguments(
     arguments: Arguments,
     name: str,
     *,
     vocab: Vocab = "as-run",
     path: Path | None = None,
+    module: str = PRETRAIN_MODULE,
     document: Mapping[str, Any] | None = None,
     read: tuple[SourceFile, ...] = (),
     findings: tuple[Finding, ...] = (),
@@ -145,6 +107,7 @@ def workload_from_arguments(
         architecture=architecture,
         baseline=baseline,
         arguments=complete,
+        module=module,
         document=document or {},
         files=read,
         corrections=corrections,
@@ -169,15 +132,15 @@ def read_workload(
     """
     where = str(path)
     environment = os.environ if environment is None else environment
-    raw = load_yaml(path)
+    raw, files_read = load_document(path)
     document = substitute(raw, environment, where)
-    module = _pretrain_module(document, where)
-    framework = _FRAMEWORKS[module["framework"]]
+    name, module = trainer_module(document, where)
+    framework = FRAMEWORKS[module["framework"]]
     reader = PresetReader(roots=config_roots(path, primus_root), environment=environment)
-    trainer = reader.flatten(module["config"], "modules", framework, f"{where}: modules.pre_trainer.config")
-    model = reader.flatten(module["model"], "models", framework, f"{where}: modules.pre_trainer.model")
+    trainer = reader.flatten(module["config"], "modules", framework, f"{where}: modules.{name}.config")
+    model = reader.flatten(module["model"], "models", framework, f"{where}: modules.{name}.model")
     presets = deep_merge(trainer, model)
-    overrides = _overrides(module, where)
+    overrides = overrides_of(name, module, where)
     arguments = deep_merge(presets, overrides)
     if gbs is not None:
         arguments["global_batch_size"] = gbs
@@ -186,7 +149,8 @@ def read_workload(
         PurePosixPath(module["model"]).name.removesuffix(".yaml").removesuffix(".yml"),
         vocab=vocab,
         path=path,
+        module=name,
         document=raw,
-        read=(SourceFile(role="workload", path=where, origin="workload"), *reader.read),
-        findings=(*reader.findings, *unknown_overrides(overrides, presets)),
+        read=(*files_read, *reader.read),
+        findings=(*misplaced_keys(document, name), *reader.findings, *unknown_overrides(overrides, presets)),
     )

@@ -111,7 +111,7 @@ def _short_convolution(arch: Architecture, mixer: ShortConvolution, tp: int) -> 
 
 
 def _gated_delta_net(arch: Architecture, mixer: GatedDeltaNet, tp: int) -> RankParameters:
-    """Hidden -> queries, keys, values, output gate, and two scalars a value head; convolution; decay and bias a head; output norm; -> hidden.
+    """Hidden -> queries, keys, values, output gate, and 2 scalars a value head; convolution; decay, bias a head; norm; -> hidden.
 
     Source: NVIDIA/Megatron-LM@d3528a21 core/ssm/gated_delta_net.py.
     """

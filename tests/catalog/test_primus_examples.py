@@ -14,7 +14,7 @@ from primus_mcp.errors import InputError, UnsupportedFeatureError
 from primus_mcp.inputs.workload import Workload, read_workload
 from primus_mcp.inputs.yaml_loader import load_yaml
 
-PRETRAIN_FILES, RESOLVED_AT_LEAST = 92, 75
+PRETRAIN_FILES, RESOLVED_AT_LEAST = 92, 76
 NOT_THE_FILES = {"mtp_num_layers"}
 """Keys that resolution corrects because the trainer would stop otherwise (a finding says so)."""
 
@@ -58,8 +58,7 @@ def test_every_resolved_example_has_the_values_of_its_model_file_unless_it_overr
         result = resolve(path)
         if not isinstance(result, Workload):
             continue
-        modules = load_yaml(path)["modules"]
-        overrides = next(iter(modules.values())).get("overrides") or {}
+        overrides = result.document["modules"][result.module].get("overrides") or {}
         for key, value in facts[result.architecture.name].items():
             if key not in overrides and key not in NOT_THE_FILES | {"bases"}:
                 assert result.arguments[key] == value, (path.name, key)
@@ -69,8 +68,9 @@ def test_every_resolved_example_has_the_values_of_its_model_file_unless_it_overr
 
 def test_every_example_resolves_alike_without_a_checkout(shared: Path, tmp_path: Path) -> None:
     for path in examples(shared):
+        (tmp_path / path.name).write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
+    for path in examples(shared):
         alone = tmp_path / path.name
-        alone.write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
         inside, outside = resolve(path), resolve(alone)
         if isinstance(inside, InputError) or isinstance(outside, InputError):
             assert type(inside) is type(outside) or "not found" in str(outside), path.name

@@ -138,7 +138,7 @@ def test_a_layout_without_mtp_drops_the_mtp_layer_instead_of_pricing_a_run_that_
         ({}, InputError, "key: value"),
         ({"a": 1}, InputError, "no `modules:`"),
         ({"modules": []}, InputError, "no `modules:`"),
-        ({"modules": {"post_trainer": {}}}, UnsupportedFeatureError, "post-training"),
+        ({"modules": {"post_trainer": {}}}, InputError, "post_trainer.framework"),
         ({"modules": {"other": {}}}, InputError, "no modules.pre_trainer"),
         ({"modules": {"pre_trainer": {}, "other": {}}}, UnsupportedFeatureError, "several modules"),
         ({"modules": {"pre_trainer": 3}}, InputError, "no mapping"),
@@ -147,11 +147,6 @@ def test_a_layout_without_mtp_drops_the_mtp_layer_instead_of_pricing_a_run_that_
             {"modules": {"pre_trainer": {"framework": "torchtitan", "config": "c", "model": "m"}}},
             UnsupportedFeatureError,
             "'torchtitan'",
-        ),
-        (
-            {"modules": {"pre_trainer": {"framework": "megatron", "config": "sft_trainer.yaml", "model": "llama2_7B"}}},
-            UnsupportedFeatureError,
-            "post-training",
         ),
         (
             {"modules": {"pre_trainer": {"framework": "megatron", "config": "pre_trainer", "model": "llama2_7B", "overrides": [1]}}},

@@ -178,22 +178,6 @@ def tensor_parallel(rates: Rates, arch: Architecture, settings: LayerSettings, p
     ]
 
 
-def adapter_pieces(rates: Rates, arch: Architecture, settings: LayerSettings) -> list[Piece]:
-    """LoRA on QKV and output projection: thin GEMMs bound by HBM. Forward reads the input (and its dropout), adds to the output;
-    backward reads the output gradient twice, adds to the input gradient.
-
-    bytes a token and target: forward 2 (3 in + 3 out), backward 2 (3 in + 2 out). Known error: adapter weights themselves are ignored.
-    """
-    if not settings.adapter_rank:
-        return []
-    query, key = arch.num_attention_heads * arch.head_dim / settings.tp, arch.num_query_groups * arch.head_dim / settings.tp
-    targets = ((arch.hidden_size, query + 2 * key), (query, arch.hidden_size))
-    tokens, passes = settings.tokens(arch), TIME["adapter_passes"]
-    forward_bytes = sum(BF16_BYTES * tokens * passes * (inputs + outputs) for inputs, outputs in targets)
-    backward_bytes = sum(BF16_BYTES * tokens * (passes * inputs + (passes - 1) * outputs) for inputs, outputs in targets)
-    return [Piece(name="adapters", forward_s=rates.pass_s(forward_bytes), backward_s=rates.pass_s(backward_bytes))]
-
-
 def attention_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, windowed: bool) -> tuple[Piece, ...]:
     """Attention of one layer and, for the whole layer, both norms and residual additions."""
     tokens, mla = settings.tokens(arch), arch.latent_attention
@@ -201,5 +185,4 @@ def attention_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, 
     core = _core(rates, arch, settings, windowed, tokens)
     width = settings.sharded_tokens(arch) * arch.hidden_size
     norms = _pass(rates, "norm", width, TIME["norm_residual.forward"], TIME["norm_residual.backward"], "layernorm")
-    pieces += adapter_pieces(rates, arch, settings)
     return (*pieces, *core, norms, *context_parallel(rates, arch, settings, core[0]), *tensor_parallel(rates, arch, settings, 1))

@@ -46,6 +46,7 @@ _COPIED = (
     "forced_balance",
     "expert_load_imbalance",
     "a2a_ep_size",
+    "lora_targets",
 )
 _RESOLVED_FROM = ("fp8", "fp8_recipe", "fp4", "finetune", "lora_rank")
 _read = attrgetter(*_COPIED, *_RESOLVED_FROM)
@@ -55,7 +56,7 @@ _read = attrgetter(*_COPIED, *_RESOLVED_FROM)
 class LayerSettings:
     """See `TrainingConfig` for the copied fields. Resolved: the precision that linear and expert GEMMs really run in, the bytes an
     element that casting their inputs and output gradients moves, whether weights have gradients (not under LoRA),
-    and the rank of adapters on QKV and projection (0: none).
+    and the rank of adapters (0: none).
     """
 
     tp: int
@@ -88,6 +89,7 @@ class LayerSettings:
     forced_balance: bool
     expert_load_imbalance: float
     a2a_ep_size: int | None
+    lora_targets: tuple[str, ...]
     linear_precision: Precision
     expert_precision: Precision
     linear_cast_bytes: float

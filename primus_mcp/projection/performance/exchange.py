@@ -9,6 +9,7 @@ from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.constants import TIME
 from primus_mcp.inputs.layout import Chunk
 from primus_mcp.inputs.training import TrainingConfig
+from primus_mcp.projection.adapters import adapter_parameters
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.parameters import (
     RankParameters,
@@ -32,18 +33,14 @@ class Exchange:
     parameters_exposed_s: float = 0.0
 
 
-def lora_elements(arch: Architecture, layers: int, rank: int) -> int:
-    """Adapter elements: rank x (inputs + outputs) of QKV and output projection of every layer (the usual targets)."""
-    query, key = arch.num_attention_heads * arch.head_dim, 2 * arch.num_query_groups * arch.head_dim
-    return layers * rank * (arch.hidden_size + query + key + query + arch.hidden_size)
-
-
 @lru_cache(maxsize=16_384)
-def trained_parameters(arch: Architecture, chunks: tuple[Chunk, ...], tp: int, ep: int, etp: int, lora_rank: int | None) -> RankParameters:
+def trained_parameters(
+    arch: Architecture, chunks: tuple[Chunk, ...], tp: int, ep: int, etp: int, lora_rank: int | None, lora_targets: tuple[str, ...]
+) -> RankParameters:
     """Elements with gradients on one pipeline rank. A tied output matrix is a second copy where the embedding lies elsewhere."""
     layers = [layer for chunk in chunks for layer in chunk.layers]
     if lora_rank is not None:
-        return RankParameters(dense_replicated=lora_elements(arch, len(layers), lora_rank))
+        return adapter_parameters(arch, tuple(arch.moe_layers[layer] for layer in layers), tp, ep, etp, lora_rank, lora_targets)
     total = RankParameters()
     for moe in (False, True):
         count = sum(arch.moe_layers[layer] == moe for layer in layers)

@@ -45,7 +45,7 @@ def _rank_time(
 ) -> RankTime:
     own = tuple(stage for stage, owner in zip(stages, placement.owner, strict=True) if owner == rank)
     lora_rank = config.lora_rank if config.finetune == "lora" else None
-    parameters = trained_parameters(arch, placement.of_rank(rank), config.tp, config.ep, config.etp, lora_rank)
+    parameters = trained_parameters(arch, placement.of_rank(rank), config.tp, config.ep, config.etp, lora_rank, config.lora_targets)
     times = sum(s.forward_s for s in own), sum(s.backward_s + s.weight_s for s in own)
     ends_of_model = (placement.owner[0] == rank) + (placement.owner[-1] == rank)
     return RankTime(
