@@ -27,6 +27,20 @@ def _recompute(resolved: dict[str, Any]) -> str:
     return str(resolved["recompute_granularity"]) + (f" {number}" if number is not None else "")
 
 
+def _levers(resolved: dict[str, Any]) -> str:
+    """The precision and the expert exchange in a word each; BF16 and the library exchange are not named."""
+    words = []
+    if resolved["fp8"] is not None:
+        words.append("MXFP8" if resolved["fp8_recipe"] == "mxfp8" else "FP8")
+    if resolved["dispatcher"] == "deepep":
+        words.append("DeepEP")
+    if resolved["sync_free_stage"]:
+        words.append(f"sync-free {resolved['sync_free_stage']}")
+    if resolved["use_torch_fsdp2"]:
+        words.append("FSDP2")
+    return ", ".join(words) or "-"
+
+
 def verdict(result: EvaluationResult) -> str:
     """One word or two on what became of a trial."""
     if not result.legal:
@@ -49,12 +63,13 @@ def ranked(records: Sequence[TrialRecord]) -> list[TrialRecord]:
 
 
 def trials_table(records: Sequence[TrialRecord], rows: int = DEFAULT_ROWS) -> Table:
-    """The first `rows` trials of the ranking in under 80 columns, what they try to show last."""
+    """The first `rows` trials of the ranking what they try to show last; a narrow terminal cuts that."""
     order = ranked(records)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False, expand=True)
     for heading, right in (("#", True), ("tokens/s/GPU", True), ("GB/GPU", True), ("verdict", False), (SIZES_HEADING, False)):
         table.add_column(heading, justify="right" if right else "left", no_wrap=True)
-    table.add_column("recompute", no_wrap=True)
+    for heading in ("recompute", "schedule", "levers"):
+        table.add_column(heading, no_wrap=True)
     table.add_column("what", no_wrap=True, overflow="ellipsis", ratio=1)
     for record in order[:rows]:
         result, resolved = record.result, record.result.resolved
@@ -64,7 +79,7 @@ def trials_table(records: Sequence[TrialRecord], rows: int = DEFAULT_ROWS) -> Ta
             "-" if result.memory_per_gpu_gb is None else f"{result.memory_per_gpu_gb:.1f}",
             verdict(result),
             "/".join(str(resolved[name]) for name in SIZES) if resolved else "-",
-            _recompute(resolved) if resolved else "-",
+            *((_recompute(resolved), str(resolved["schedule"]), _levers(resolved)) if resolved else ("-", "-", "-")),
             record.label,
         )
     if len(order) > rows:

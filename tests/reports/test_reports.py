@@ -29,6 +29,11 @@ RESOLVED = {
     "schedule": "interleaved",
     "recompute_granularity": "selective",
     "recompute_num_layers": None,
+    "fp8": "hybrid",
+    "fp8_recipe": "delayed",
+    "dispatcher": "deepep",
+    "sync_free_stage": 1,
+    "use_torch_fsdp2": False,
 }
 
 
@@ -121,7 +126,7 @@ def test_a_lower_margin_is_no_remedy_where_it_would_not_be_enough() -> None:
     assert "margin" not in reasons_text([large], 259.2, 288.0) and "more nodes" in reasons_text([large], 259.2, 288.0)
 
 
-def test_the_table_has_the_best_first_and_fits_80_columns() -> None:
+def test_the_table_has_the_best_first_names_its_levers_and_fits_the_width() -> None:
     records = [
         record(result(0, tokens_per_s_per_gpu=None, within_margin=False, fits_physically="does_not_fit"), "baseline"),
         record(result(1, tokens_per_s_per_gpu=100.0), "slow"),
@@ -129,11 +134,12 @@ def test_the_table_has_the_best_first_and_fits_80_columns() -> None:
         record(result(3, legal=False, tokens_per_s_per_gpu=None, memory_per_gpu_gb=None, resolved=None), "illegal"),
     ]
     assert [entry.trial_id for entry in ranked(records)] == [2, 1, 0, 3]
-    console = Console(width=80, record=True, file=Path("/dev/null").open("w"))  # noqa: SIM115
+    console = Console(width=120, record=True, file=Path("/dev/null").open("w"))  # noqa: SIM115
     console.print(trials_table(records, rows=3))
     lines = console.export_text().splitlines()
-    assert len(lines) == 5 and all(len(line) <= 80 for line in lines)
+    assert len(lines) == 5 and all(len(line) <= 120 for line in lines)
     assert lines[1].split()[:6] == ["2", "12,345", "182.8", "fits", "1/4/8/1/2/2", "selective"]
+    assert "FP8, DeepEP, sync-free 1" in lines[1]
     assert "too large" in lines[3] and "1 more" in lines[4]
 
 
