@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.split import place_chunks
-from primus_mcp.inputs.training import TrainingConfig
+from primus_mcp.inputs.training import V_SCHEDULES, TrainingConfig
 from primus_mcp.space.knobs import SCHEDULE_OF_KNOB, TrialConfig
 from primus_mcp.space.layouts import balanced_chunks, balanced_layout
 
@@ -83,7 +83,8 @@ def _split_keys(trial: TrialConfig, workload: Workload) -> dict[str, Any]:
     if arch.num_layers % stages == 0 or stages > arch.num_layers:
         keys["num_virtual_stages_per_pipeline_rank"] = vpp if vpp > 1 else None
     else:
-        keys["pipeline_model_parallel_layout"] = balanced_layout(arch, pp, vpp)
+        v_order = (requested_schedule(trial, vpp) or baseline.schedule) in V_SCHEDULES
+        keys["pipeline_model_parallel_layout"] = balanced_layout(arch, pp, vpp, v_order=v_order)
     if (workload.arguments.get("mtp_num_layers") or 0) != arch.mtp_num_layers:
         keys["mtp_num_layers"] = arch.mtp_num_layers or None
     return keys

@@ -199,6 +199,12 @@ EXAMPLES = [
     Example("Z10", ("PP 4",), arguments=ZB | {"create_attention_mask_in_dataloader": True}, mended_trial={"pp_schedule": "zerobubble"}),
     Example("E13", ("EP 8", "PP 4", "VPP 1"), "moe", {"overlap_moe_expert_parallel_comm": True}, {"pp": 4}, mended_trial={"vpp": 2}),
     Example(
+        "split-fp8",
+        ("PP 4", "hybrid"),
+        trial={"pp": 4, "pp_schedule": "zerobubble", "fp8": "hybrid"},
+        mended_trial={"pp_schedule": "auto"},
+    ),
+    Example(
         "S17",
         ("PP 4", "full"),
         trial={"pp": 4, "pp_schedule": "zerobubble", "recompute_granularity": "full"},

@@ -176,6 +176,20 @@ def _overlapped_exchange(case: Case) -> str | None:
 
 
 @book.policy(
+    "split-fp8",
+    "split backward in FP8 is announced by Primus, not supported yet",
+    primus("backends/megatron/core/pipeline_parallel/zerobubble/README.md:35"),
+)
+def _no_fp8(case: Case) -> str | None:
+    c = case.config
+    if c.splits_weight_gradient and c.pp > 1 and c.fp8 is not None:
+        return (
+            f"schedule {c.schedule} at PP {c.pp} with fp8 {c.fp8}: Primus lists FP8 as not supported yet; set fp8 none or pp_schedule auto"
+        )
+    return None
+
+
+@book.policy(
     "S17", "split backward excludes recompute: most of the saved memory is lost", primus("core/projection/config_validation.py:99,133")
 )
 def _no_recompute(case: Case) -> str | None:
