@@ -16,6 +16,7 @@ ROOMS = [
     ("projection",),
     ("measurement",),
     ("evaluation",),
+    ("validation",),
     ("trials",),
     ("search",),
     ("reports",),

@@ -24,6 +24,7 @@ COMMANDS: dict[str, str] = {
     "evaluate": "price one configuration: memory, time, verdict",
     "axes": "the legal values of every knob for this workload on this cluster",
     "check": "what would really run: the resolved model, and where it differs from the published one",
+    "validate": "score the projections against measured runs",
     "models": "models in the catalogue",
     "gpus": "GPUs in the catalogue",
     "serve": "the MCP server, over stdio or HTTP (also what a bare `primus-mcp` does when a host starts it)",

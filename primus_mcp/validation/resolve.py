@@ -1,0 +1,323 @@
+"""A row to what the projections take: architecture, training configuration, cluster, and what had to be assumed.
+
+Order, later wins: trainer defaults, presets (Primus), the settings table, the framework's example or recipe, flags, precision,
+recompute, degrees and batch of the row. Nothing is read from a row but its fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from primus_mcp.errors import InputError
+from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.argument_values import complete_arguments
+from primus_mcp.inputs.cluster import make_cluster
+from primus_mcp.inputs.hardware import Cluster, GpuProfile
+from primus_mcp.inputs.hardware_files import gpu_profile
+from primus_mcp.inputs.layout import parse_layout
+from primus_mcp.inputs.presets import PresetReader, config_roots, deep_merge
+from primus_mcp.inputs.trainer_arguments import read_training
+from primus_mcp.inputs.training import TrainingConfig
+from primus_mcp.inputs.workload import workload_from_arguments
+from primus_mcp.validation.errors import NotScoredError
+from primus_mcp.validation.models import FoundModel, find_architecture, qualifiers
+from primus_mcp.validation.rows import Row
+from primus_mcp.validation.table import RECIPE_KEYS, Counter, Settings, find_example, find_recipe, settings_table
+from primus_mcp.validation.words import inherits, is_ladder, number_after, read_flags, read_precision, read_recompute
+
+_DEGREES: Mapping[str, str] = {
+    "tp": "tensor_model_parallel_size",
+    "pp": "pipeline_model_parallel_size",
+    "ep": "expert_model_parallel_size",
+    "cp": "context_parallel_size",
+    "etp": "expert_tensor_parallel_size",
+    "mbs": "micro_batch_size",
+    "gbs": "global_batch_size",
+    "seq": "seq_length",
+    "fsdp": "use_torch_fsdp2",
+    "dist_opt": "use_distributed_optimizer",
+}
+_PLACEHOLDER_SEQ = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What a row resolves to. `counter` is the memory counter that its framework prints; `other_part`: the GPU is not the catalogue's."""
+
+    arch: Architecture
+    config: TrainingConfig
+    cluster: Cluster
+    counter: Counter
+    other_part: bool
+    assumptions: tuple[str, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Draft:
+    """Arguments so far, with what was assumed on the way."""
+
+    arguments: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    shape: dict[str, Any] = field(default_factory=dict)
+    assumptions: list[str] = field(default_factory=list)
+    presets: bool = False
+    vocabulary_extra: int = 0
+    counter: Counter = "device"
+
+
+class Ladders:
+    """Flags of rows that inherit those of the rows before them on the same model, GPU, size and framework."""
+
+    def __init__(self) -> None:
+        self._flags: dict[tuple[Any, ...], str] = {}
+
+    def flags(self, row: Row) -> str:
+        """The row's flags, with the inherited ones."""
+        own = row.flags or ""
+        if not is_ladder(own):
+            return own
+        key = (row.model, row.gpu, row.n_gpus, row.framework, row.task, row.precision)
+        whole = f"{self._flags.get(key, '')}; {own}" if inherits(own) else own
+        self._flags[key] = whole
+        return whole
+
+
+def _apply_table(draft: _Draft, row: Row, model: str | None) -> list[Settings]:
+    entries = [entry for entry in settings_table() if entry.holds(row, model)]
+    if not entries:
+        raise NotScoredError(f"framework {row.framework} has no settings in the table")
+    for entry in entries:
+        draft.arguments |= entry.arguments
+        draft.config |= entry.config
+        draft.shape |= entry.shape
+        draft.presets |= entry.presets
+        draft.vocabulary_extra += entry.vocabulary_extra
+        draft.counter = entry.counter or draft.counter
+        draft.assumptions.append(f"{entry.name}: {entry.source}")
+    return entries
+
+
+def _apply_example(draft: _Draft, row: Row, model: str) -> None:
+    example = find_example(row, model, ladder=is_ladder(row.flags))
+    if example is None:
+        raise NotScoredError("Primus ships no example workload of this model")
+    table = dict(draft.arguments)
+    draft.arguments |= example.arguments | (table if row.task != "pretrain" else {})
+    draft.assumptions.append(f"example: {example.source}")
+
+
+def _apply_recipe(draft: _Draft, row: Row, model: str) -> None:
+    """Features of the nearest recipe: dispatcher, graphs, overlap, recomputed modules, split. Degrees only where the row has none."""
+    recipe = find_recipe(row, model)
+    if recipe is None:
+        draft.assumptions.append("no published recipe of this model on this GPU")
+        return
+    settings = recipe.settings
+    keys = {
+        key: value
+        for key, value in settings.items()
+        if key in RECIPE_KEYS and key not in ("num_gpus", "virtual_pipeline_model_parallel_size")
+    }
+    draft.arguments |= keys
+    if settings.get("virtual_pipeline_model_parallel_size"):
+        draft.arguments["num_virtual_stages_per_pipeline_rank"] = settings["virtual_pipeline_model_parallel_size"]
+    if settings.get("pp_layout"):
+        draft.arguments["pipeline_model_parallel_layout"] = settings["pp_layout"]
+    if settings.get("moe_flex_dispatcher_backend"):
+        draft.arguments |= {"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "deepep"}
+    if settings.get("recompute_modules"):
+        draft.arguments |= {"recompute_granularity": "selective", "recompute_modules": settings["recompute_modules"]}
+    elif settings.get("recompute_num_layers"):
+        layers = {"recompute_method": "block", "recompute_num_layers": settings["recompute_num_layers"]}
+        draft.arguments |= {"recompute_granularity": "full", **layers}
+    if settings.get("moe_a2a_overlap"):
+        draft.arguments["overlap_moe_expert_parallel_comm"] = True
+    if settings.get("use_megatron_fsdp"):
+        draft.arguments |= {"use_torch_fsdp2": True, "use_distributed_optimizer": False}
+    draft.arguments |= _graph_arguments(settings)
+    draft.assumptions.append(f"recipe of {recipe.released[-1]} for {recipe.gpu} {recipe.precision or 'any precision'}")
+
+
+def _graph_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """CUDA graphs: the whole iteration, or the scopes that leave only the experts to the host, count as one graph; others as none."""
+    scope = settings.get("cuda_graph_scope") or []
+    scopes = {scope} if isinstance(scope, str) else set(scope)
+    whole = settings.get("cuda_graph_impl") == "full_iteration" or "full_iteration" in scopes
+    return {"enable_cuda_graph": True} if whole or {"attn", "moe_router"} <= scopes else {}
+
+
+def _apply_texts(draft: _Draft, row: Row, flags: str) -> None:
+    for word in qualifiers(row.model):
+        meaning = read_flags(word)
+        draft.arguments |= meaning.arguments
+        if word in ("w/o mtp", "w/ mtp"):
+            draft.shape["mtp_num_layers"] = int(word == "w/ mtp")
+    meaning = read_flags(flags)
+    draft.arguments |= meaning.arguments
+    draft.config |= meaning.config
+    if "expert_load_imbalance" in meaning.config:
+        draft.assumptions.append("real routing: the hottest expert rank holds twice the mean")
+    draft.arguments |= read_precision(row.precision, draft.arguments)
+    if row.recompute is not None:
+        draft.arguments |= read_recompute(row.recompute)
+
+
+def _model_parallel(draft: _Draft, row: Row) -> None:
+    """TP and CP that a row leaves out: what DP leaves over, else what the batch is too small for, else the example's, else 1."""
+    assert row.n_gpus is not None
+    pp = draft.arguments.get("pipeline_model_parallel_size") or 1
+    if row.tp is None and row.cp is None and "tensor_model_parallel_size" not in draft.arguments:
+        if row.dp is not None:
+            draft.arguments["tensor_model_parallel_size"] = max(1, row.n_gpus // (row.dp * pp))
+        elif row.gbs is not None:
+            ranks = row.gbs // (row.mbs or 1)
+            draft.arguments["tensor_model_parallel_size"] = max(1, row.n_gpus // (ranks * pp))
+        draft.assumptions.append(f"TP {draft.arguments.get('tensor_model_parallel_size', 1)}: what GPUs and batch leave over")
+
+
+def _apply_batch(draft: _Draft, row: Row, flags: str) -> None:
+    """Batch and virtual stages; a global batch that nobody states keeps the example's number of micro-batches, else it is 8 of them."""
+    arguments = draft.arguments
+    template = arguments.get("micro_batch_size"), arguments.get("global_batch_size")
+    for name, key in _DEGREES.items():
+        if (value := getattr(row, name)) is not None:
+            arguments[key] = value
+    if arguments.get("use_torch_fsdp2"):
+        arguments["use_distributed_optimizer"] = False
+    _model_parallel(draft, row)
+    pp = arguments.get("pipeline_model_parallel_size") or 1
+    local = number_after("local_batch", flags)
+    if row.mbs is None and local is not None:
+        arguments["micro_batch_size"] = max(1, local // pp)
+        draft.assumptions.append("micro-batch: local batch / PP")
+    if row.mbs is None and local is None and template[0] is None:
+        raise NotScoredError("micro-batch size not stated")
+    if row.gbs is None:
+        count = number_after("micro_batches", flags)
+        ranks = _data_parallel(arguments, row)
+        if count is None and template[0] and template[1]:
+            arguments["global_batch_size"] = template[1] // template[0] * arguments["micro_batch_size"]
+            draft.assumptions.append("GBS: the example's number of micro-batches")
+        else:
+            arguments["global_batch_size"] = arguments["micro_batch_size"] * ranks * (count or 8)
+            draft.assumptions.append(f"GBS: {count or 8} micro-batches")
+    _virtual_stages(arguments, row.vpp or number_after("virtual_stages", flags), pp)
+
+
+def _data_parallel(arguments: Mapping[str, Any], row: Row) -> int:
+    assert row.n_gpus is not None
+    degrees = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+    ranks = row.n_gpus
+    for key in degrees:
+        ranks //= arguments.get(key) or 1
+    return max(1, ranks)
+
+
+def _virtual_stages(arguments: dict[str, Any], vpp: int | None, pp: int) -> None:
+    """VPP of the row; a layout of another number of stages is dropped."""
+    layout = arguments.get("pipeline_model_parallel_layout")
+    if vpp is None and layout is None:
+        return
+    if layout is not None:
+        stages = len(parse_layout(layout))
+        if stages == pp * (vpp or stages // pp):
+            arguments["num_virtual_stages_per_pipeline_rank"] = None
+            return
+        arguments["pipeline_model_parallel_layout"] = None
+    arguments["num_virtual_stages_per_pipeline_rank"] = vpp if vpp and vpp > 1 else None
+
+
+def _cluster(row: Row, draft: _Draft, profile: str | None) -> tuple[Cluster, bool]:
+    """The row's GPUs on its software profile: the newest that is not newer than the row, else the oldest; undated rows take the newest."""
+    assert row.n_gpus is not None
+    gpu = _gpu(row)
+    per_node = min(row.n_gpus, gpu.network.nics_per_node)
+    if row.n_gpus % per_node:
+        raise NotScoredError("GPUs are no whole number of nodes")
+    chosen = profile if profile in gpu.profiles else profile_of(gpu, row.released)
+    part = row.part
+    other = part is not None and abs(part.hbm_tb_per_s * 1e12 / gpu.hbm_bandwidth_bytes_per_s - 1) > 0.05
+    cluster = make_cluster(
+        gpu.name,
+        num_nodes=row.n_gpus // per_node,
+        gpus_per_node=per_node,
+        profile=chosen,
+        hbm_capacity_gb=part.hbm_gb if part is not None and other else None,
+        memory_safety_margin=0.0,
+    )
+    draft.assumptions.append(f"software profile {chosen}")
+    return cluster, other
+
+
+def _gpu(row: Row) -> GpuProfile:
+    try:
+        return gpu_profile(row.gpu)
+    except InputError:
+        raise NotScoredError(f"GPU {row.gpu} is not in the catalogue") from None
+
+
+def profile_of(gpu: GpuProfile, released: str | None) -> str:
+    """Name of the software profile for a date."""
+    by_date = sorted(gpu.profiles.values(), key=lambda profile: profile.date)
+    if released is None:
+        return by_date[-1].name
+    older = [profile for profile in by_date if profile.date <= released]
+    return (older[-1] if older else by_date[0]).name
+
+
+def _dated(row: Row) -> Row:
+    """The row with the date of its framework's entry where no citation gave one."""
+    if row.released is not None:
+        return row
+    dates = [entry.released for entry in settings_table() if entry.released and entry.holds(row, None)]
+    return row.model_copy(update={"released": dates[-1]}) if dates else row
+
+
+def _preset(model: str) -> dict[str, Any]:
+    reader = PresetReader(roots=config_roots(None, None), environment={})
+    trainer = reader.flatten("pre_trainer.yaml", "modules", "megatron", model)
+    return deep_merge(trainer, reader.flatten(model, "models", "megatron", model))
+
+
+def _built(draft: _Draft, found: FoundModel) -> tuple[Architecture, TrainingConfig]:
+    """Primus builds its model from preset and overrides; the others train the catalogue's architecture."""
+    shape = dict(draft.shape)
+    if draft.presets and found.name is not None:
+        workload = workload_from_arguments(_preset(found.name) | draft.arguments, found.name, vocab="tokenizer")
+        arch, config = workload.architecture, workload.baseline
+        if arch.num_layers > found.architecture.num_layers:
+            shape["num_layers"], shape["moe_layers"] = found.architecture.num_layers, arch.moe_layers[: found.architecture.num_layers]
+        return replace(arch, **shape), replace(config, **draft.config)
+    arch = found.architecture
+    layout = draft.arguments.get("pipeline_model_parallel_layout")
+    if layout is not None:
+        shape["mtp_num_layers"] = sum(chunk.mtp_layers for chunk in parse_layout(layout))
+    shape["vocab_size"] = arch.vocab_size + draft.vocabulary_extra
+    arch = replace(arch, **shape)
+    return arch, replace(read_training(complete_arguments(draft.arguments), arch), **draft.config)
+
+
+def resolve(row: Row, flags: str, *, profile: str | None = None) -> Case:
+    """The case of a row; `flags` are its own and the inherited ones. Raises NotScoredError, InputError with the reason."""
+    row = _dated(row)
+    _gpu(row)
+    if row.n_gpus is None:
+        raise NotScoredError("number of GPUs not stated")
+    found = find_architecture(row, row.seq or _PLACEHOLDER_SEQ)
+    draft = _Draft()
+    entries = _apply_table(draft, row, found.name)
+    draft.assumptions += found.assumptions
+    if found.name is not None and any(entry.examples for entry in entries):
+        _apply_example(draft, row, found.name)
+    if found.name is not None and any(entry.recipes for entry in entries):
+        _apply_recipe(draft, row, found.name)
+    _apply_texts(draft, row, flags)
+    if row.seq is None and "seq_length" not in draft.arguments:
+        raise NotScoredError("sequence length not stated")
+    _apply_batch(draft, row, flags)
+    cluster, other = _cluster(row, draft, profile)
+    arch, config = _built(draft, found)
+    arch = replace(arch, seq_length=draft.arguments["seq_length"])
+    return Case(arch=arch, config=config, cluster=cluster, counter=draft.counter, other_part=other, assumptions=tuple(draft.assumptions))

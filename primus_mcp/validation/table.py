@@ -1,0 +1,160 @@
+"""What a measured run leaves unsaid, as data: settings by framework and date, Primus's examples, published recipes (catalog/measured)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from primus_mcp.inputs.yaml_loader import parse_text
+from primus_mcp.validation.rows import Row
+
+Counter = Literal["allocated", "reserved", "device"]
+RECIPE_KEYS: Mapping[str, str] = {
+    "tensor_model_parallel_size": "tp",
+    "pipeline_model_parallel_size": "pp",
+    "context_parallel_size": "cp",
+    "expert_model_parallel_size": "ep",
+    "virtual_pipeline_model_parallel_size": "vpp",
+    "micro_batch_size": "mbs",
+    "global_batch_size": "gbs",
+    "num_gpus": "n_gpus",
+}
+"""A recipe's key -> the row's field. A degree that a recipe leaves out is 1."""
+
+
+class _Data(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Settings(_Data):
+    """One entry of the table: conditions, and what holds where the row is silent."""
+
+    frameworks: tuple[str, ...]
+    name: str
+    source: str
+    gpus: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = ()
+    since: str | None = Field(default=None, alias="from")
+    until: str | None = None
+    examples: Literal["primus"] | None = None
+    recipes: Literal["bridge"] | None = None
+    presets: bool = False
+    arguments: dict[str, Any] = {}
+    config: dict[str, Any] = {}
+    shape: dict[str, Any] = {}
+    vocabulary_extra: int = 0
+    counter: Counter | None = None
+    released: str | None = None
+
+    def holds(self, row: Row, model: str | None) -> bool:
+        """Whether all conditions hold for a row. A condition on the date fails where the date is unknown."""
+        framework = (row.framework or "").lower()
+        date = row.released
+        return (
+            any(framework.startswith(prefix) for prefix in self.frameworks)
+            and (not self.gpus or row.gpu.lower() in self.gpus)
+            and (not self.tasks or row.task in self.tasks)
+            and (not self.models or model in self.models)
+            and (not self.precisions or any(word in (row.precision or "") for word in self.precisions))
+            and (self.since is None or (date is not None and date >= self.since))
+            and (self.until is None or (date is not None and date <= self.until))
+        )
+
+
+class Example(_Data):
+    """A workload file that a framework ships: the overrides of one model on one GPU. `ladder`: the unoptimised start of a ladder."""
+
+    framework: str
+    gpu: str
+    model: str
+    precision: str | None
+    ladder: bool
+    arguments: dict[str, Any]
+    source: str
+
+
+class Recipe(_Data):
+    """A published recipe: layout and features (no results) of one model, GPU, precision and task in some releases."""
+
+    model: str
+    gpu: str
+    precision: str | None
+    task: str
+    released: tuple[str, ...]
+    settings: dict[str, Any]
+
+
+def _text(name: str) -> str:
+    return (files("primus_mcp.catalog") / "measured" / name).read_text(encoding="utf-8")
+
+
+@cache
+def settings_table() -> tuple[Settings, ...]:
+    """All entries, in order."""
+    document = parse_text(_text("settings.yaml"), "catalog/measured/settings.yaml")
+    return tuple(Settings.model_validate(entry) for entry in document["entries"])
+
+
+@cache
+def _examples() -> tuple[Example, ...]:
+    return tuple(Example.model_validate_json(line) for line in _text("primus_examples.jsonl").splitlines())
+
+
+@cache
+def _recipes() -> Mapping[tuple[str, str, str], tuple[Recipe, ...]]:
+    """By model, GPU and task."""
+    found: dict[tuple[str, str, str], list[Recipe]] = {}
+    for line in _text("bridge_recipes.jsonl").splitlines():
+        document = json.loads(line)
+        own = {key: document.pop(key) for key in ("model", "gpu", "precision", "task", "released")}
+        recipe = Recipe.model_validate({**own, "settings": document})
+        found.setdefault((recipe.model, recipe.gpu, recipe.task), []).append(recipe)
+    return {key: tuple(recipes) for key, recipes in found.items()}
+
+
+def find_example(row: Row, model: str, *, ladder: bool) -> Example | None:
+    """The example of a model: for this GPU before another, of this precision before another, ladder start only for ladders."""
+    family = "FP8" if "FP8" in (row.precision or "BF16").upper() else "BF16"
+    candidates = [example for example in _examples() if example.model == model]
+    if not candidates:
+        return None
+
+    def distance(example: Example) -> tuple[bool, bool, bool]:
+        return example.ladder != ladder, example.gpu != row.gpu.lower(), example.precision not in (family, None)
+
+    return min(candidates, key=distance)
+
+
+def _months(date: str | None) -> int:
+    return 0 if date is None else 12 * int(date[:4]) + int(date[5:])
+
+
+def _precision_words(row: Row) -> tuple[str, ...]:
+    text = (row.precision or "").upper()
+    if "NVFP4" in text:
+        return ("NVFP4",)
+    if "MX" in text:
+        return ("FP8_MX",)
+    return ("FP8_CS", "FP8_SC") if "FP8" in text else ("BF16",)
+
+
+def find_recipe(row: Row, model: str) -> Recipe | None:
+    """The recipe of the row's model, GPU and task that is nearest: precision, then layout and batch, then release."""
+    candidates = _recipes().get((model, row.gpu.lower(), row.task), ())
+    wanted = _precision_words(row)
+    shape = {field: getattr(row, field) for field in RECIPE_KEYS.values() if getattr(row, field) is not None}
+
+    def distance(recipe: Recipe) -> tuple[bool, int, int]:
+        own = {RECIPE_KEYS[key]: value for key, value in recipe.settings.items() if key in RECIPE_KEYS}
+        differing = sum(own.get(field, 1) != value for field, value in shape.items())
+        away = min(abs(_months(release) - _months(row.released)) for release in recipe.released) if row.released else 0
+        return recipe.precision not in wanted, differing, away
+
+    return min(candidates, key=distance, default=None)
