@@ -13,7 +13,8 @@ from primus_mcp.projection.parameters import total_parameters
 from primus_mcp.server.jobs import ANSWER_WITHIN_S, Job, JobRunner
 from primus_mcp.server.opening import Request
 from primus_mcp.server.sessions import OpenSession, SessionStore
-from primus_mcp.space.knobs import knob_values
+from primus_mcp.space.knobs import set_knobs
+from primus_mcp.tools.configuration import baseline_knobs, read_config
 from primus_mcp.tools.registry import LlmReply, Tool, tool
 from primus_mcp.tools.results import Result
 from primus_mcp.units import bytes_to_gb
@@ -85,7 +86,7 @@ def opened(entry: OpenSession) -> Opened:
         gpu=cluster.gpu.name,
         memory_cap_gb=bytes_to_gb(cluster.memory_cap_bytes),
         seq_length=session.workload.architecture.seq_length,
-        baseline={name: value for name, value in knob_values(session.workload.baseline).items() if value is not None},
+        baseline=baseline_knobs(session),
         pinned=dict(session.pins),
         notes=[*entry.lines, *(finding.text for finding in session.workload.findings), *session.target.warnings],
         resumed_trials=session.resumed,
@@ -149,9 +150,6 @@ def open_session(
 def _pins(pin: object) -> dict[str, Any] | None:
     if pin is None or isinstance(pin, dict):
         return pin
-    from primus_mcp.space.knobs import set_knobs
-    from primus_mcp.tools.configuration import read_config
-
     return dict(set_knobs(read_config(pin)))
 
 

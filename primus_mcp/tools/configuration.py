@@ -13,7 +13,7 @@ from primus_mcp.errors import InputError
 from primus_mcp.inputs.training import Recompute, TrainingConfig
 from primus_mcp.session import TuningSession
 from primus_mcp.space.axes import with_pins
-from primus_mcp.space.knobs import KnobValue, TrialConfig, knob_values
+from primus_mcp.space.knobs import MOE_KNOBS, KnobValue, TrialConfig, knob_values
 from primus_mcp.space.parsing import parse_trial
 
 ConfigJson = Annotated[
@@ -65,8 +65,18 @@ def config_of(resolved: Mapping[str, Any]) -> TrainingConfig:
     return TrainingConfig(recompute=Recompute(**parts), **{name: resolved[name] for name in names})
 
 
-def knobs_of(resolved: Mapping[str, Any] | None) -> dict[str, KnobValue] | None:
-    """Every knob of a resolved configuration that has a value; None where nothing was resolved."""
+def shown_knobs(config: TrainingConfig, *, moe: bool) -> dict[str, KnobValue]:
+    """Every knob that has a value and a meaning: MoE knobs only where there are experts."""
+    return {name: value for name, value in knob_values(config).items() if value is not None and (moe or name not in MOE_KNOBS)}
+
+
+def knobs_of(session: TuningSession, resolved: Mapping[str, Any] | None) -> dict[str, KnobValue] | None:
+    """Every knob of a resolved configuration; None where nothing was resolved."""
     if resolved is None:
         return None
-    return {name: value for name, value in knob_values(config_of(resolved)).items() if value is not None}
+    return shown_knobs(config_of(resolved), moe=session.workload.architecture.is_moe)
+
+
+def baseline_knobs(session: TuningSession) -> dict[str, KnobValue]:
+    """Every knob of the baseline."""
+    return shown_knobs(session.workload.baseline, moe=session.workload.architecture.is_moe)

@@ -29,7 +29,7 @@ def evaluated_fields(session: TuningSession, result: EvaluationResult) -> dict[s
         "cluster": session.target.cluster.name,
         "verdict": verdict(result) or ("fits" if result.within_margin else "memory unknown"),
         "memory_cap_gb": bytes_to_gb(session.target.cluster.memory_cap_bytes),
-        "resolved": knobs_of(result.resolved),
+        "resolved": knobs_of(session, result.resolved),
         "warnings": [warning.text for warning in result.warnings if warning.code not in told],
         "best_trial_id": best.trial_id if best else None,
         "best_tokens_per_s_per_gpu": best.tokens_per_s_per_gpu if best else None,

@@ -37,7 +37,7 @@ def find_trial(session: TuningSession, trial_id: int) -> TrialRecord:
     return found
 
 
-def _row(record: TrialRecord, detail: str) -> dict[str, Any]:
+def _row(session: TuningSession, record: TrialRecord, detail: str) -> dict[str, Any]:
     result = record.result
     row: dict[str, Any] = {
         "trial_id": record.trial_id,
@@ -53,7 +53,7 @@ def _row(record: TrialRecord, detail: str) -> dict[str, Any]:
         row["reason"] = result.reason[:REASON_CHARACTERS]
     if detail == "full":
         names = ("iteration_ms", "mfu", "bubble_ratio", "comm_exposed_ms", "memory_upper_gb", "dp", "expert_dp", "micro_batches")
-        row |= {"time": record.time, "resolved": knobs_of(result.resolved), **{name: getattr(result, name) for name in names}}
+        row |= {"time": record.time, "resolved": knobs_of(session, result.resolved), **{name: getattr(result, name) for name in names}}
     return row
 
 
@@ -94,7 +94,7 @@ def get_history(
     offset, total = _cursor(cursor, order, len(everything))
     records = list(everything[:total])
     listed = ranked(records) if order == "best" else records if order == "oldest" else records[::-1]
-    rows = _page([_row(record, detail) for record in listed[offset : offset + limit]])
+    rows = _page([_row(context.session, record, detail) for record in listed[offset : offset + limit]])
     end = offset + len(rows)
     more = f"{order}:{end}:{total}" if end < total else None
     return HistoryPage(
@@ -149,7 +149,7 @@ def compare_trials(
     """Trials side by side: metrics, and only the knobs in which they differ."""
     session = context.session
     records = [find_trial(session, trial_id) for trial_id in trial_ids]
-    knobs = [knobs_of(record.result.resolved) or {} for record in records]
+    knobs = [knobs_of(session, record.result.resolved) or {} for record in records]
     columns = {name: [found.get(name) for found in knobs] for name in dict.fromkeys(name for found in knobs for name in found)}
     best = record_of(records, _fastest(records))
     return Comparison(

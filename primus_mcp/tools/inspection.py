@@ -10,7 +10,7 @@ from primus_mcp.space.axes import legal_axes
 from primus_mcp.space.knobs import KNOBS, knob_values
 from primus_mcp.space.overlay import overlay_yaml
 from primus_mcp.space.trainer_keys import trainer_keys
-from primus_mcp.tools.configuration import ConfigJson, trial_of
+from primus_mcp.tools.configuration import ConfigJson, baseline_knobs, shown_knobs, trial_of
 from primus_mcp.tools.registry import ToolContext, tool
 from primus_mcp.tools.results import ArchitectureFacts, Axes, ClusterFacts, Described
 from primus_mcp.units import GB_PER_S, bytes_to_gb
@@ -64,7 +64,7 @@ def get_architecture(context: ToolContext) -> ArchitectureFacts:
         parameters=total_parameters(arch),
         active_parameters=active_parameters(arch),
         architecture={name: value for name, value in facts.items() if value is not None},
-        baseline={name: value for name, value in knob_values(workload.baseline).items() if value is not None},
+        baseline=baseline_knobs(context.session),
         findings=[finding.text for finding in workload.findings],
     )
 
@@ -103,14 +103,14 @@ def describe_config(context: ToolContext, config_json: ConfigJson = None) -> Des
     session = context.session
     trial = trial_of(session, config_json)
     legality = session.evaluator.rules.check(trial)
-    own = knob_values(session.workload.baseline)
-    resolved = knob_values(legality.config) if legality.config is not None else None
+    own = baseline_knobs(session)
+    resolved = shown_knobs(legality.config, moe=session.workload.architecture.is_moe) if legality.config is not None else None
     return Described(
         legal=legality.legal,
         reason=legality.reason,
         violations=[f"{found.rule} ({found.kind}): {found.message} [{found.source}]" for found in legality.violations],
-        resolved={name: value for name, value in resolved.items() if value is not None} if resolved else None,
-        changes={name: value for name, value in (resolved or {}).items() if value != own[name]},
+        resolved=resolved,
+        changes={name: value for name, value in (resolved or {}).items() if value != own.get(name)},
         trainer_keys=trainer_keys(trial, session.workload) if legality.config is not None else {},
         overlay=overlay_yaml(session.workload, trial) if legality.legal else None,
         next="evaluate_simulate prices it" if legality.legal else "change what reason names",

@@ -45,7 +45,7 @@ class MemoryChecked(Result):
 
     trial_id: int | None = Field(default=None, description="number in the log if it stands there")
     cluster: str
-    verdict: str = Field(description="fits, at risk, over the cap, too large, illegal")
+    verdict: str = Field(description="fits, at risk, over cap, too large, illegal")
     legal: bool
     reason: str | None = None
     memory_per_gpu_gb: float | None = Field(default=None, description="device memory of the worst rank")
@@ -68,7 +68,7 @@ class Evaluated(Result):
 
     trial_id: int | None = Field(default=None, description="number in the log; null: not logged")
     cluster: str
-    verdict: str = Field(description="fits, at risk, over the cap, too large, illegal")
+    verdict: str = Field(description="fits, at risk, over cap, too large, illegal")
     legal: bool
     reason: str | None = Field(default=None, description="why it is illegal or does not fit")
     tokens_per_s_per_gpu: float | None = Field(default=None, description="what is maximised; null: not computed")
