@@ -90,6 +90,7 @@ class LlmSettings(_Record):
     model: Text | None = None
     api_key: SecretStr | None = Field(default=None, exclude=True, repr=False)
     base_url: Text | None = None
+    engine: Literal["auto", "litellm"] = "auto"
 
     @field_serializer("api_key")
     def _never_written(self, _: SecretStr | None) -> None:
@@ -97,11 +98,12 @@ class LlmSettings(_Record):
 
 
 class AgentSettings(_Record):
-    """How the LLM driver runs."""
+    """How the driver runs. `patience`: rounds without an improvement of 0.5% before it stops."""
 
     llm: LlmSettings = LlmSettings()
     engine: Text | None = None
     prompt_extras: tuple[Text, ...] = ()
+    patience: Annotated[int, Field(strict=True, ge=1, le=1000)] = 2
 
 
 class ClusterFile(_Record):

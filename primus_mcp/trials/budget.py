@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from primus_mcp.errors import PrimusMcpError
-from primus_mcp.trials.journal import Cancelled, Done, Event, LlmCall, Reserved, Round
+from primus_mcp.trials.journal import Cancelled, Done, Event, LlmCall, LlmReserved, Reserved, Round
 from primus_mcp.trials.log import Origin
 
 SEED_BUDGET = 12
@@ -30,20 +30,32 @@ def _open_reservations(events: Sequence[Event]) -> list[Reserved]:
     return [event for event in events if isinstance(event, Reserved) and event.key not in closed]
 
 
-def _priced_keys(events: Sequence[Event], origin: Origin) -> set[str]:
-    """Keys whose time was computed for `origin`, and those that are reserved: they may yet be."""
-    done = {event.key for event in events if isinstance(event, Done) and event.origin == origin and event.priced and not event.repeated}
-    return done | {event.key for event in _open_reservations(events) if event.origin == origin}
+SEARCHERS: frozenset[Origin] = frozenset({"llm", "coordinate"})
+"""Who searches after the seeds, under the limits of the driver."""
+
+
+def _priced_keys(events: Sequence[Event], origins: frozenset[Origin]) -> set[str]:
+    """Keys whose time was computed for `origins`, and those that are reserved: they may yet be."""
+    done = {event.key for event in events if isinstance(event, Done) and event.origin in origins and event.priced and not event.repeated}
+    return done | {event.key for event in _open_reservations(events) if event.origin in origins}
 
 
 def _proposals(events: Sequence[Event]) -> float:
-    done = sum(isinstance(event, Done) and event.origin == "llm" for event in events)
-    return done + len({event.key for event in _open_reservations(events) if event.origin == "llm"})
+    done = sum(isinstance(event, Done) and event.origin in SEARCHERS for event in events)
+    return done + len({event.key for event in _open_reservations(events) if event.origin in SEARCHERS})
+
+
+def _llm_requests(events: Sequence[Event]) -> float:
+    """Requests sent or reserved; one that a kill cut short and that was sent again is one."""
+    named = {(event.key, event.attempt) for event in events if isinstance(event, LlmReserved | LlmCall) and event.key}
+    return len(named) + sum(isinstance(event, LlmCall) and not event.key for event in events)
 
 
 def _iterations(events: Sequence[Event]) -> float:
+    """Questions of the present round, however often each was sent."""
     last = max((index for index, event in enumerate(events) if isinstance(event, Round)), default=-1)
-    return sum(isinstance(event, LlmCall) and event.purpose == "rlm" for event in events[last + 1 :])
+    inner = [event for event in events[last + 1 :] if isinstance(event, LlmReserved | LlmCall) and event.purpose == "rlm"]
+    return len({event.key for event in inner if event.key}) + sum(not event.key for event in inner)
 
 
 def _llm_sum(amount: Callable[[LlmCall], float]) -> Callable[[Sequence[Event]], float]:
@@ -61,16 +73,16 @@ class Limit:
     measured_only: bool = False
 
 
-_EVERYONE: frozenset[Origin] = frozenset({"seed", "llm", "sweep", "user"})
+_EVERYONE: frozenset[Origin] = frozenset({"seed", "llm", "coordinate", "sweep", "user"})
 LIMITS: tuple[Limit, ...] = (
-    Limit(name="max_proposals", counts="proposals of the LLM, illegal and repeated ones too", spent=_proposals, stops=frozenset({"llm"})),
+    Limit(name="max_proposals", counts="proposals of the driver, illegal and repeated ones too", spent=_proposals, stops=SEARCHERS),
     Limit(
         name="max_perf_calls",
-        counts="performance evaluations computed for the LLM (illegal, infeasible and repeated ones are free)",
-        spent=lambda events: len(_priced_keys(events, "llm")),
-        stops=frozenset({"llm"}),
+        counts="performance evaluations computed for the driver (illegal, infeasible and repeated ones are free)",
+        spent=lambda events: len(_priced_keys(events, SEARCHERS)),
+        stops=SEARCHERS,
     ),
-    Limit(name="max_rounds", counts="rounds of the LLM driver", spent=lambda events: sum(isinstance(event, Round) for event in events)),
+    Limit(name="max_rounds", counts="rounds of the driver", spent=lambda events: sum(isinstance(event, Round) for event in events)),
     Limit(name="max_rlm_iterations", counts="inner iterations of the present round", spent=_iterations),
     Limit(
         name="max_benchmark_calls",
@@ -79,22 +91,20 @@ LIMITS: tuple[Limit, ...] = (
         stops=_EVERYONE,
         measured_only=True,
     ),
-    Limit(
-        name="max_llm_calls", counts="calls of a language model", spent=lambda events: sum(isinstance(event, LlmCall) for event in events)
-    ),
+    Limit(name="max_llm_calls", counts="requests to a language model, retries too", spent=_llm_requests),
     Limit(name="max_tokens", counts="tokens in and out", spent=_llm_sum(lambda call: call.input_tokens + call.output_tokens)),
     Limit(
         name="max_usd", counts="US dollars spent on language models, where the price is known", spent=_llm_sum(lambda call: call.usd or 0.0)
     ),
     Limit(
         name="max_wall_minutes",
-        counts="minutes spent in rounds of the LLM driver",
+        counts="minutes spent in rounds of the driver",
         spent=lambda events: sum(event.duration_s for event in events if isinstance(event, Round)) / _SECONDS_PER_MINUTE,
     ),
     Limit(
         name="seed_budget",
         counts="seeds that were priced (illegal and infeasible ones are free)",
-        spent=lambda events: len(_priced_keys(events, "seed")),
+        spent=lambda events: len(_priced_keys(events, frozenset({"seed"}))),
         stops=frozenset({"seed"}),
     ),
     Limit(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -56,8 +56,27 @@ class Round(_Event):
     improved: bool = False
 
 
+class RoundStarted(_Event):
+    """A round begins with `inputs`; without a `Round` of the same index it is replayed after a kill."""
+
+    event: Literal["round_started"] = "round_started"
+    index: int
+    inputs: dict[str, Any] = Field(default_factory=dict)
+
+
+class LlmReserved(_Event):
+    """A request to a language model is about to be sent. `key` names what is asked, `attempt` counts requests for it."""
+
+    event: Literal["llm_reserved"] = "llm_reserved"
+    key: str
+    attempt: int = 1
+    purpose: str
+
+
 class LlmCall(_Event):
-    """One call of a language model. `usd` null: its price is unknown."""
+    """One call of a language model. `usd` null: its price is unknown. `key` and `attempt` as reserved ("": was not); `reply` answers the
+    same question after a kill; `error` says why there is none.
+    """
 
     event: Literal["llm_call"] = "llm_call"
     purpose: str
@@ -66,6 +85,22 @@ class LlmCall(_Event):
     output_tokens: int = 0
     usd: float | None = None
     duration_s: float = 0.0
+    key: str = ""
+    attempt: int = 1
+    reply: str | None = None
+    error: str | None = None
+
+
+class ToolCall(_Event):
+    """A model called a tool in a round and got `result`, or `error`; after a kill it gets the same again."""
+
+    event: Literal["tool_call"] = "tool_call"
+    round: int
+    tool: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+    result: Any = None
+    error: str | None = None
+    refused: bool = Field(default=False, description="a budget refused it")
 
 
 class Note(_Event):
@@ -92,7 +127,7 @@ class Cancelled(_Event):
     reason: str
 
 
-Event = Reserved | Done | Round | LlmCall | Note | Job | Cancelled
+Event = Reserved | Done | RoundStarted | Round | LlmReserved | LlmCall | ToolCall | Note | Job | Cancelled
 
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
@@ -112,7 +147,8 @@ class Journal:
     def append(self, event: Event, check: Callable[[Sequence[Event]], None] | None = None) -> None:
         """Add an event. `check` sees all events under the same lock and refuses by raising, so a limit holds over all writers.
 
-        The reservation of a trial that measures nothing is not worth an fsync: after a power cut nothing of it exists.
+        The reservation of a trial that measures nothing is not worth an fsync: after a power cut nothing of it exists. Neither is a tool
+        call: the trial that it made is in the log.
         """
 
         def make(events: Sequence[Event]) -> Event:
@@ -120,4 +156,6 @@ class Journal:
                 check(events)
             return event
 
-        self._lines.append(make, durable=not isinstance(event, Reserved) or event.measured)
+        self._lines.append(
+            make, durable=not isinstance(event, ToolCall | LlmReserved) and (not isinstance(event, Reserved) or event.measured)
+        )

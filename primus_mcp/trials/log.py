@@ -15,7 +15,7 @@ from primus_mcp.trials.storage import RunDirectory
 
 LOG_NAME = "trials.jsonl"
 OVERLAY_FOLDER = "trials"
-Origin = Literal["seed", "llm", "sweep", "user"]
+Origin = Literal["seed", "llm", "coordinate", "sweep", "user"]
 
 
 def utc_now() -> str:
