@@ -1,9 +1,10 @@
-"""`primus-mcp gpus`: the GPUs that the catalogue knows, with the figures that matter."""
+"""`primus-mcp gpus`: the GPUs that the catalogue knows, with the figures that matter; `--check` validates a GPU file of the user's."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 
 from primus_mcp.inputs.hardware import GpuProfile
 from primus_mcp.inputs.hardware_files import gpu_aliases, gpu_names, gpu_profile
@@ -11,7 +12,10 @@ from primus_mcp.units import GB_PER_S, TFLOPS, bytes_to_gb
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--json."""
+    """--json, --check."""
+    parser.add_argument(
+        "--check", type=Path, metavar="YAML", help="check your own GPU file: what it gives, what is taken over, what is missing"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
@@ -32,8 +36,28 @@ def _row(gpu: GpuProfile) -> dict[str, object]:
     }
 
 
+def _check(arguments: argparse.Namespace) -> int:
+    from primus_mcp.inputs.own_gpu import read_gpu_file
+
+    own = read_gpu_file(arguments.check)
+    if arguments.json:
+        filled = [{"figure": figure, "rule": rule} for figure, rule in own.filled]
+        print(json.dumps({**_row(own.profile), "based_on": own.based_on, "given": list(own.given), "filled": filled}, indent=2))
+        return 0
+    print(f"{arguments.check}: usable, {len(own.given)} figures given, {len(own.filled)} taken over")
+    for figure, rule in own.filled:
+        print(f"  {figure}: {rule}")
+    sustained = own.profile.profiles[own.profile.default_profile].sustained_flops
+    rates = ", ".join(f"{precision} {value / TFLOPS:,.0f}" for precision, value in sustained.items())
+    print(f"sustained GEMM rates, TFLOP/s: {rates}; usable HBM {bytes_to_gb(own.profile.hbm_bytes):.2f} GB")
+    print(f"use it with --gpu {arguments.check}, or as target_cluster.gpu_arch")
+    return 0
+
+
 def run(arguments: argparse.Namespace) -> int:
-    """Print the list."""
+    """Print the list, or what is to say of one file."""
+    if arguments.check is not None:
+        return _check(arguments)
     rows = [_row(gpu_profile(name)) for name in gpu_names()]
     if arguments.json:
         print(json.dumps(rows, indent=2))

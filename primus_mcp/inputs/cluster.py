@@ -158,7 +158,7 @@ def parse_cluster(
         found = find_hardware_config(target.hardware_config, base=base, primus_root=primus_root, where=where)
         network = with_network(network, read_hardware_config(found))
     cluster = make_cluster(
-        gpu.name,
+        target.gpu_arch,
         num_nodes=target.num_nodes,
         gpus_per_node=target.gpus_per_node,
         name=target.name,

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any, cast
 
 from primus_mcp.errors import InputError, UnknownFigureError
@@ -56,6 +57,11 @@ def _documents() -> dict[str, dict[str, Any]]:
     return loaded
 
 
+def catalogue_document(name: str) -> Mapping[str, Any]:
+    """The catalogue's own file of a GPU or of a family."""
+    return _documents()[name]
+
+
 @lru_cache(maxsize=1)
 def _aliases() -> dict[str, str]:
     names = {name: name for name in _documents() if not name.startswith("family_")}
@@ -78,9 +84,9 @@ def gpu_aliases() -> dict[str, str]:
 class _Reader:
     """Reads figures of one GPU file by dotted path, and remembers where each came from."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, document: Mapping[str, Any] | None = None) -> None:
         self.name = name
-        self.document = _documents()[name]
+        self.document = catalogue_document(name) if document is None else document
         self.sources: dict[str, str] = {}
 
     def raw(self, path: tuple[str, ...]) -> object:
@@ -186,7 +192,12 @@ def _network(reader: _Reader) -> Network:
 
 @lru_cache(maxsize=64)
 def _load(name: str) -> GpuProfile:
-    reader = _Reader(name)
+    return read_profile(name, catalogue_document(name))
+
+
+def read_profile(name: str, document: Mapping[str, Any]) -> GpuProfile:
+    """A document with every figure to a profile. Raises UnknownFigureError for a missing one."""
+    reader = _Reader(name, document)
     vendor = cast("Vendor", str(reader.raw(("vendor",))))
     family = _Reader(f"family_{vendor}")
     boost_hz = reader.figure("device", "boost_clock_mhz") * MHZ
@@ -214,8 +225,15 @@ def _load(name: str) -> GpuProfile:
 
 
 def gpu_profile(name: str) -> GpuProfile:
-    """The catalogue's GPU by name or alias, case-insensitive. Raises InputError with the closest match and the list."""
+    """The catalogue's GPU by name or alias, case-insensitive, or the GPU that a YAML file of the user's describes.
+
+    Raises InputError with the closest match and the list.
+    """
     key = name.strip().lower()
+    if key.endswith((".yaml", ".yml")):
+        from primus_mcp.inputs.own_gpu import read_gpu_file
+
+        return read_gpu_file(Path(name.strip())).profile
     if key not in _aliases():
         close = difflib.get_close_matches(key, _aliases(), n=1)
         hint = f"did you mean {close[0]}? " if close else ""

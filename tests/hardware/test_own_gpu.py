@@ -1,0 +1,93 @@
+"""A GPU file of the user's: what it gives counts, what it leaves out is taken over by a rule that is told, what is wrong is named."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from primus_mcp.cli.main import main
+from primus_mcp.errors import InputError
+from primus_mcp.inputs.hardware_files import gpu_names, gpu_profile
+from primus_mcp.inputs.own_gpu import parse_gpu
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "gpus" / "mi300a.yaml"
+
+
+def figure(value: object) -> dict[str, object]:
+    return {"value": value, "source": "test"}
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_a_file_that_gives_nothing_is_the_gpu_it_is_based_on(name: str) -> None:
+    ours, theirs = parse_gpu({"based_on": name}, "own", "own.yaml").profile, gpu_profile(name)
+    for field in dataclasses.fields(theirs):
+        if field.name not in {"name", "sources", "profiles"}:
+            assert getattr(ours, field.name) == pytest.approx(getattr(theirs, field.name)) or not isinstance(
+                getattr(theirs, field.name), float
+            )
+    mine, other = ours.profiles[ours.default_profile], theirs.profiles[theirs.default_profile]
+    assert dict(mine.sustained_flops) == pytest.approx(dict(other.sustained_flops))
+    assert dict(mine.figures) == pytest.approx(dict(other.figures))
+    assert mine.attention_backward_flops == pytest.approx(other.attention_backward_flops)
+
+
+def test_own_figures_count_and_rates_follow_the_ratio_of_the_peaks() -> None:
+    own = parse_gpu({"based_on": "mi300x", "device": {"peak_tflops": {"bf16": figure(653.7)}}}, "half", "half.yaml")
+    base = gpu_profile("mi300x")
+    mine, theirs = own.profile.profiles[own.profile.default_profile], base.profiles[base.default_profile]
+    assert mine.sustained_flops["bf16"] == pytest.approx(theirs.sustained_flops["bf16"] / 2)
+    assert mine.attention_forward_flops == pytest.approx(theirs.attention_forward_flops / 2)
+    assert "fp8" not in own.profile.peak_flops
+    assert "fp8" not in mine.sustained_flops
+    assert own.given == ("device.peak_tflops.bf16",)
+    assert ("network.nic_gb_per_s", "as mi300x") in own.filled
+
+
+def test_a_file_with_every_figure_needs_no_base_and_its_profile_may_have_any_name() -> None:
+    whole = parse_gpu({"based_on": "mi355x", "profiles": {"mine": {"date": "2026-11", "link_efficiency": figure(0.5)}}}, "own", "own.yaml")
+    assert whole.profile.default_profile == "mine"
+    assert whole.profile.profiles["mine"].link_efficiency == 0.5
+
+
+@pytest.mark.parametrize(
+    ("document", "named"),
+    [
+        ({"based_on": "mi300"}, "did you mean mi300x"),
+        ({"based_on": 3}, "based_on"),
+        ({}, "lacks device.compute_units"),
+        ({"vendor": "intel", "based_on": "mi300x"}, "vendor"),
+        ({"based_on": "mi300x", "device": {"hbm_usabel_mib": figure(1)}}, "hbm_usable_mib"),
+        ({"based_on": "mi300x", "device": {"hbm_usable_mib": 5}}, "value: N, source: TEXT"),
+        ({"based_on": "mi300x", "device": {"hbm_usable_mib": {"value": 5}}}, "no source"),
+        ({"based_on": "mi300x", "device": {"hbm_usable_mib": figure(-5)}}, "finite number above 0"),
+        ({"based_on": "mi300x", "device": {"hbm_usable_mib": figure("5")}}, "finite number above 0"),
+        ({"based_on": "mi300x", "device": {"hbm_usable_mib": {**figure(5), "unit": "MiB"}}}, "unknown key 'unit'"),
+        ({"based_on": "mi300x", "network": {"node_topology": "ring"}}, "mesh, switch"),
+        ({"based_on": "mi300x", "profiles": {"a": {}, "b": {}}}, "exactly one"),
+        ({"based_on": "mi300x", "profiles": 3}, "exactly one"),
+        ({"based_on": "mi300x", "device": [1]}, "device"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_named_in_one_line(document: dict[str, Any], named: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_gpu(document, "own", "own.yaml")
+    assert named in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_shipped_example_is_checked_and_used(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["gpus", "--check", str(EXAMPLE)]) == 0
+    said = capsys.readouterr().out
+    assert "usable" in said
+    assert "profiles.rocm-2026.sustained_tflops.bf16: as mi300x by the ratio of device.peak_tflops.bf16" in said
+    assert main(["axes", "--model", "llama3.1_8B", "--gpu", str(EXAMPLE), "--gpus-per-node", "4"]) == 0
+    broken = tmp_path / "gpu.yaml"
+    broken.write_text(yaml.safe_dump({"based_on": "mi300x", "device": {"compute_units": 3}}), encoding="utf-8")
+    assert main(["gpus", "--check", str(broken)]) == 2
+    assert "gpu.yaml" in capsys.readouterr().err
+    assert main(["axes", "--model", "llama3.1_8B", "--gpu", str(tmp_path / "gone.yaml")]) == 2
+    assert "does not exist" in capsys.readouterr().err
