@@ -5,8 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from primus_mcp.errors import InputError
+
+if TYPE_CHECKING:
+    from primus_mcp.validation.score import What
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.suite and not any(arguments.suite in row.suite for row in rows):
         known = sorted({suite for row in rows for suite in row.suite})
         raise InputError(f"no row of suite {arguments.suite!r}", where="--suite", remedy=f"known: {', '.join(known) or 'none'}")
-    what = (arguments.what,) if arguments.what else ("time", "memory")
+    what: tuple[What, ...] = (arguments.what,) if arguments.what else ("time", "memory")
     scored = score(rows, what=what, suite=arguments.suite, backend=arguments.backend, profile=arguments.profile)
     if arguments.json is not None:
         text = json.dumps(document(scored), indent=1, allow_nan=False)

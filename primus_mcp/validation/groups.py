@@ -100,7 +100,7 @@ class Ladder:
 
 
 def ladders(scored: Sequence[Scored]) -> tuple[Ladder, ...]:
-    """Rank correlation of every set of at least four runs of one model, framework, GPU type and number of GPUs that differ in throughput."""
+    """Rank correlation of every set of at least four different runs of one model, framework, GPU and number of GPUs."""
     found: dict[tuple[object, ...], list[Scored]] = defaultdict(list)
     for item in scored:
         if item.what == "time" and item.error_fraction is not None and item.row.task == "pretrain" and item.row.flags:

@@ -11,14 +11,17 @@ from typing import Any
 
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.architecture import Architecture
-from primus_mcp.inputs.published import find_model
+from primus_mcp.inputs.published import PublishedModel, find_model
 from primus_mcp.inputs.yaml_loader import parse_text
 from primus_mcp.validation.errors import NotScoredError
 from primus_mcp.validation.rows import Row
 
 _QUALIFIER = re.compile(r"\(([^)]*)\)")
 _SLICE = re.compile(r",.*$")
-_SIZE = re.compile(r"[\s_-]+[\d.]+[BbTt]$")
+_SIZE = re.compile(r"[\s_-]+([\d.]+)([BbTt])$")
+_BILLION, _TRILLION = 1e9, 1e12
+_SAME_SIZE = 0.15
+"""How far the size behind a name may be from the published count: `DeepSeek-V3 671B` is it, `GPT3-5B` is not GPT-3 175B."""
 _GPT_VOCABULARY = 51_200
 
 
@@ -78,15 +81,25 @@ def _gpt(name: str, shape: Mapping[str, Any], seq_length: int) -> Architecture:
     )
 
 
+def _found(name: str) -> PublishedModel | None:
+    try:
+        return find_model(name)
+    except InputError:
+        return None
+
+
 def _published(name: str) -> tuple[str, Architecture] | None:
-    for spelling in (name, _SIZE.sub("", name)):
-        try:
-            model = find_model(spelling)
-        except InputError:
-            continue
-        size = model.tokenizer_length or model.vocab_size
-        return model.name, replace(model.architecture, vocab_size=size)
-    return None
+    """The catalogue's model by its name, or by its name before a size that is the published one."""
+    model = _found(name)
+    suffix = _SIZE.search(name)
+    if model is None and suffix is not None:
+        stated = float(suffix[1]) * (_TRILLION if suffix[2] in "Tt" else _BILLION)
+        candidate = _found(name[: suffix.start()])
+        if candidate is not None and abs(stated / candidate.published_parameters - 1) < _SAME_SIZE:
+            model = candidate
+    if model is None:
+        return None
+    return model.name, replace(model.architecture, vocab_size=model.tokenizer_length or model.vocab_size)
 
 
 def _with_layers(arch: Architecture, layers: int) -> Architecture:

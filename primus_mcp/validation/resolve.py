@@ -7,7 +7,7 @@ recompute, degrees and batch of the row. Nothing is read from a row but its fiel
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from primus_mcp.errors import InputError
@@ -21,24 +21,14 @@ from primus_mcp.inputs.presets import PresetReader, config_roots, deep_merge
 from primus_mcp.inputs.trainer_arguments import read_training
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import workload_from_arguments
+from primus_mcp.projection.memory import project_memory
 from primus_mcp.validation.errors import NotScoredError
+from primus_mcp.validation.layout import Draft, apply_batch, halve_micro_batch, split_arguments
 from primus_mcp.validation.models import FoundModel, find_architecture, qualifiers
 from primus_mcp.validation.rows import Row
 from primus_mcp.validation.table import RECIPE_KEYS, Counter, Settings, find_example, find_recipe, settings_table
-from primus_mcp.validation.words import inherits, is_ladder, number_after, read_flags, read_precision, read_recompute
+from primus_mcp.validation.words import inherits, is_ladder, node_bytes_per_s, read_flags, read_precision, read_recompute
 
-_DEGREES: Mapping[str, str] = {
-    "tp": "tensor_model_parallel_size",
-    "pp": "pipeline_model_parallel_size",
-    "ep": "expert_model_parallel_size",
-    "cp": "context_parallel_size",
-    "etp": "expert_tensor_parallel_size",
-    "mbs": "micro_batch_size",
-    "gbs": "global_batch_size",
-    "seq": "seq_length",
-    "fsdp": "use_torch_fsdp2",
-    "dist_opt": "use_distributed_optimizer",
-}
 _PLACEHOLDER_SEQ = 4096
 
 
@@ -52,19 +42,6 @@ class Case:
     counter: Counter
     other_part: bool
     assumptions: tuple[str, ...]
-
-
-@dataclass(slots=True, kw_only=True)
-class _Draft:
-    """Arguments so far, with what was assumed on the way."""
-
-    arguments: dict[str, Any] = field(default_factory=dict)
-    config: dict[str, Any] = field(default_factory=dict)
-    shape: dict[str, Any] = field(default_factory=dict)
-    assumptions: list[str] = field(default_factory=list)
-    presets: bool = False
-    vocabulary_extra: int = 0
-    counter: Counter = "device"
 
 
 class Ladders:
@@ -84,7 +61,7 @@ class Ladders:
         return whole
 
 
-def _apply_table(draft: _Draft, row: Row, model: str | None) -> list[Settings]:
+def _apply_table(draft: Draft, row: Row, model: str | None) -> list[Settings]:
     entries = [entry for entry in settings_table() if entry.holds(row, model)]
     if not entries:
         raise NotScoredError(f"framework {row.framework} has no settings in the table")
@@ -93,22 +70,24 @@ def _apply_table(draft: _Draft, row: Row, model: str | None) -> list[Settings]:
         draft.config |= entry.config
         draft.shape |= entry.shape
         draft.presets |= entry.presets
+        draft.operators_only |= entry.operators_only
         draft.vocabulary_extra += entry.vocabulary_extra
         draft.counter = entry.counter or draft.counter
         draft.assumptions.append(f"{entry.name}: {entry.source}")
     return entries
 
 
-def _apply_example(draft: _Draft, row: Row, model: str) -> None:
+def _apply_example(draft: Draft, row: Row, model: str) -> None:
     example = find_example(row, model, ladder=is_ladder(row.flags))
     if example is None:
         raise NotScoredError("Primus ships no example workload of this model")
     table = dict(draft.arguments)
+    draft.example_gpus = example.gpus
     draft.arguments |= example.arguments | (table if row.task != "pretrain" else {})
     draft.assumptions.append(f"example: {example.source}")
 
 
-def _apply_recipe(draft: _Draft, row: Row, model: str) -> None:
+def _apply_recipe(draft: Draft, row: Row, model: str) -> None:
     """Features of the nearest recipe: dispatcher, graphs, overlap, recomputed modules, split. Degrees only where the row has none."""
     recipe = find_recipe(row, model)
     if recipe is None:
@@ -148,88 +127,26 @@ def _graph_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {"enable_cuda_graph": True} if whole or {"attn", "moe_router"} <= scopes else {}
 
 
-def _apply_texts(draft: _Draft, row: Row, flags: str) -> None:
+def _apply_texts(draft: Draft, row: Row, flags: str) -> None:
     for word in qualifiers(row.model):
         meaning = read_flags(word)
         draft.arguments |= meaning.arguments
         if word in ("w/o mtp", "w/ mtp"):
             draft.shape["mtp_num_layers"] = int(word == "w/ mtp")
-    meaning = read_flags(flags)
+    meaning = read_flags(f"{flags}; {row.recompute or ''}")
     draft.arguments |= meaning.arguments
     draft.config |= meaning.config
     if "expert_load_imbalance" in meaning.config:
         draft.assumptions.append("real routing: the hottest expert rank holds twice the mean")
     draft.arguments |= read_precision(row.precision, draft.arguments)
     if row.recompute is not None:
-        draft.arguments |= read_recompute(row.recompute)
+        changes = read_recompute(row.recompute)
+        if draft.operators_only and changes["recompute_granularity"] == "selective":
+            raise NotScoredError("recomputation selected by torch operator is not priced")
+        draft.arguments |= changes
 
 
-def _model_parallel(draft: _Draft, row: Row) -> None:
-    """TP and CP that a row leaves out: what DP leaves over, else what the batch is too small for, else the example's, else 1."""
-    assert row.n_gpus is not None
-    pp = draft.arguments.get("pipeline_model_parallel_size") or 1
-    if row.tp is None and row.cp is None and "tensor_model_parallel_size" not in draft.arguments:
-        if row.dp is not None:
-            draft.arguments["tensor_model_parallel_size"] = max(1, row.n_gpus // (row.dp * pp))
-        elif row.gbs is not None:
-            ranks = row.gbs // (row.mbs or 1)
-            draft.arguments["tensor_model_parallel_size"] = max(1, row.n_gpus // (ranks * pp))
-        draft.assumptions.append(f"TP {draft.arguments.get('tensor_model_parallel_size', 1)}: what GPUs and batch leave over")
-
-
-def _apply_batch(draft: _Draft, row: Row, flags: str) -> None:
-    """Batch and virtual stages; a global batch that nobody states keeps the example's number of micro-batches, else it is 8 of them."""
-    arguments = draft.arguments
-    template = arguments.get("micro_batch_size"), arguments.get("global_batch_size")
-    for name, key in _DEGREES.items():
-        if (value := getattr(row, name)) is not None:
-            arguments[key] = value
-    if arguments.get("use_torch_fsdp2"):
-        arguments["use_distributed_optimizer"] = False
-    _model_parallel(draft, row)
-    pp = arguments.get("pipeline_model_parallel_size") or 1
-    local = number_after("local_batch", flags)
-    if row.mbs is None and local is not None:
-        arguments["micro_batch_size"] = max(1, local // pp)
-        draft.assumptions.append("micro-batch: local batch / PP")
-    if row.mbs is None and local is None and template[0] is None:
-        raise NotScoredError("micro-batch size not stated")
-    if row.gbs is None:
-        count = number_after("micro_batches", flags)
-        ranks = _data_parallel(arguments, row)
-        if count is None and template[0] and template[1]:
-            arguments["global_batch_size"] = template[1] // template[0] * arguments["micro_batch_size"]
-            draft.assumptions.append("GBS: the example's number of micro-batches")
-        else:
-            arguments["global_batch_size"] = arguments["micro_batch_size"] * ranks * (count or 8)
-            draft.assumptions.append(f"GBS: {count or 8} micro-batches")
-    _virtual_stages(arguments, row.vpp or number_after("virtual_stages", flags), pp)
-
-
-def _data_parallel(arguments: Mapping[str, Any], row: Row) -> int:
-    assert row.n_gpus is not None
-    degrees = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
-    ranks = row.n_gpus
-    for key in degrees:
-        ranks //= arguments.get(key) or 1
-    return max(1, ranks)
-
-
-def _virtual_stages(arguments: dict[str, Any], vpp: int | None, pp: int) -> None:
-    """VPP of the row; a layout of another number of stages is dropped."""
-    layout = arguments.get("pipeline_model_parallel_layout")
-    if vpp is None and layout is None:
-        return
-    if layout is not None:
-        stages = len(parse_layout(layout))
-        if stages == pp * (vpp or stages // pp):
-            arguments["num_virtual_stages_per_pipeline_rank"] = None
-            return
-        arguments["pipeline_model_parallel_layout"] = None
-    arguments["num_virtual_stages_per_pipeline_rank"] = vpp if vpp and vpp > 1 else None
-
-
-def _cluster(row: Row, draft: _Draft, profile: str | None) -> tuple[Cluster, bool]:
+def _cluster(row: Row, draft: Draft, profile: str | None) -> tuple[Cluster, bool]:
     """The row's GPUs on its software profile: the newest that is not newer than the row, else the oldest; undated rows take the newest."""
     assert row.n_gpus is not None
     gpu = _gpu(row)
@@ -239,8 +156,11 @@ def _cluster(row: Row, draft: _Draft, profile: str | None) -> tuple[Cluster, boo
     chosen = profile if profile in gpu.profiles else profile_of(gpu, row.released)
     part = row.part
     other = part is not None and abs(part.hbm_tb_per_s * 1e12 / gpu.hbm_bandwidth_bytes_per_s - 1) > 0.05
+    stated = node_bytes_per_s(row.flags)
+    network = gpu.network if stated is None else replace(gpu.network, nic_bandwidth_bytes_per_s=stated / gpu.network.nics_per_node)
     cluster = make_cluster(
         gpu.name,
+        network=network,
         num_nodes=row.n_gpus // per_node,
         gpus_per_node=per_node,
         profile=chosen,
@@ -281,11 +201,12 @@ def _preset(model: str) -> dict[str, Any]:
     return deep_merge(trainer, reader.flatten(model, "models", "megatron", model))
 
 
-def _built(draft: _Draft, found: FoundModel) -> tuple[Architecture, TrainingConfig]:
+def _built(draft: Draft, found: FoundModel) -> tuple[Architecture, TrainingConfig]:
     """Primus builds its model from preset and overrides; the others train the catalogue's architecture."""
     shape = dict(draft.shape)
     if draft.presets and found.name is not None:
-        workload = workload_from_arguments(_preset(found.name) | draft.arguments, found.name, vocab="tokenizer")
+        arguments = _preset(found.name) | draft.arguments | split_arguments(draft, found.architecture)
+        workload = workload_from_arguments(arguments, found.name, vocab="tokenizer")
         arch, config = workload.architecture, workload.baseline
         if arch.num_layers > found.architecture.num_layers:
             shape["num_layers"], shape["moe_layers"] = found.architecture.num_layers, arch.moe_layers[: found.architecture.num_layers]
@@ -296,7 +217,18 @@ def _built(draft: _Draft, found: FoundModel) -> tuple[Architecture, TrainingConf
         shape["mtp_num_layers"] = sum(chunk.mtp_layers for chunk in parse_layout(layout))
     shape["vocab_size"] = arch.vocab_size + draft.vocabulary_extra
     arch = replace(arch, **shape)
-    return arch, replace(read_training(complete_arguments(draft.arguments), arch), **draft.config)
+    arguments = complete_arguments(draft.arguments | split_arguments(draft, arch))
+    return arch, replace(read_training(arguments, arch), **draft.config)
+
+
+def _fit_micro_batch(draft: Draft, found: FoundModel, cluster: Cluster) -> None:
+    """A micro-batch that only the example states: halved until the model fits under 1F1B, as it must have under some schedule."""
+    plain = {"patch_primus_pipeline": False, "num_virtual_stages_per_pipeline_rank": None, "pipeline_model_parallel_layout": None}
+    while True:
+        arch, config = _built(replace(draft, arguments=draft.arguments | plain, assumptions=[]), found)
+        if project_memory(arch, config, cluster).fits(cluster.hbm_bytes) != "does_not_fit" or not halve_micro_batch(draft):
+            draft.assumptions.append(f"micro-batch {draft.arguments['micro_batch_size']}: the example's, halved until 1F1B fits")
+            return
 
 
 def resolve(row: Row, flags: str, *, profile: str | None = None) -> Case:
@@ -306,7 +238,7 @@ def resolve(row: Row, flags: str, *, profile: str | None = None) -> Case:
     if row.n_gpus is None:
         raise NotScoredError("number of GPUs not stated")
     found = find_architecture(row, row.seq or _PLACEHOLDER_SEQ)
-    draft = _Draft()
+    draft = Draft()
     entries = _apply_table(draft, row, found.name)
     draft.assumptions += found.assumptions
     if found.name is not None and any(entry.examples for entry in entries):
@@ -316,8 +248,10 @@ def resolve(row: Row, flags: str, *, profile: str | None = None) -> Case:
     _apply_texts(draft, row, flags)
     if row.seq is None and "seq_length" not in draft.arguments:
         raise NotScoredError("sequence length not stated")
-    _apply_batch(draft, row, flags)
+    apply_batch(draft, row, flags)
     cluster, other = _cluster(row, draft, profile)
+    if draft.guessed_micro_batch:
+        _fit_micro_batch(draft, found, cluster)
     arch, config = _built(draft, found)
     arch = replace(arch, seq_length=draft.arguments["seq_length"])
     return Case(arch=arch, config=config, cluster=cluster, counter=draft.counter, other_part=other, assumptions=tuple(draft.assumptions))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from primus_mcp.errors import PrimusMcpError
@@ -44,7 +44,7 @@ class Scored:
 
     @property
     def error_fraction(self) -> float | None:
-        """predicted / measured - 1; above 0: too fast, or too much memory."""
+        """Predicted / measured - 1; above 0: too fast, or too much memory."""
         if self.measured is None or self.predicted is None:
             return None
         return self.predicted / self.measured - 1
@@ -146,8 +146,6 @@ def _with_twins(scored: list[Scored]) -> list[Scored]:
 
 
 def _same(item: Scored, known: str) -> Scored:
-    from dataclasses import replace
-
     return replace(item, same_as=known)
 
 

@@ -46,6 +46,7 @@ class Settings(_Data):
     examples: Literal["primus"] | None = None
     recipes: Literal["bridge"] | None = None
     presets: bool = False
+    operators_only: bool = False
     arguments: dict[str, Any] = {}
     config: dict[str, Any] = {}
     shape: dict[str, Any] = {}
@@ -69,7 +70,10 @@ class Settings(_Data):
 
 
 class Example(_Data):
-    """A workload file that a framework ships: the overrides of one model on one GPU. `ladder`: the unoptimised start of a ladder."""
+    """A workload file that a framework ships: the overrides of one model on one GPU. `ladder`: the unoptimised start of a ladder.
+
+    `gpus`: how many it is written for, where it says so.
+    """
 
     framework: str
     gpu: str
@@ -78,6 +82,7 @@ class Example(_Data):
     ladder: bool
     arguments: dict[str, Any]
     source: str
+    gpus: int | None = None
 
 
 class Recipe(_Data):

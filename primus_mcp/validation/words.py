@@ -1,4 +1,4 @@
-"""The texts of a row (flags, precision, recompute) to trainer arguments, by the documented vocabulary (catalog/measured/vocabulary.yaml)."""
+"""The texts of a row (flags, precision, recompute) to trainer arguments, by the vocabulary of catalog/measured/vocabulary.yaml."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from importlib.resources import files
 from typing import Any
 
 from primus_mcp.inputs.yaml_loader import parse_text
+from primus_mcp.units import GB_PER_S
 from primus_mcp.validation.errors import NotScoredError
+
+BITS_PER_BYTE = 8
 
 
 @cache
@@ -54,10 +57,21 @@ def read_flags(flags: str) -> Meaning:
     return Meaning(arguments=arguments, config=config)
 
 
+def node_bytes_per_s(flags: str | None) -> float | None:
+    """Network of a node, where the flags state it (`800 Gb/s`), in bytes per second."""
+    match = re.search(vocabulary()["node_network"], (flags or "").lower())
+    return float(match[1]) * GB_PER_S / BITS_PER_BYTE if match else None
+
+
 def number_after(name: str, flags: str | None) -> int | None:
     """The number of a counting word (`micro_batches`, `local_batch`, `virtual_stages`), or None."""
     match = re.search(vocabulary()[name], (flags or "").lower())
     return next((int(group) for group in match.groups() if group), None) if match else None
+
+
+def runs_interleaved(flags: str | None) -> bool:
+    """The flags name an interleaved schedule without its number of virtual stages."""
+    return re.search(vocabulary()["interleaved"], (flags or "").lower()) is not None
 
 
 def is_ladder(flags: str | None) -> bool:
@@ -71,7 +85,7 @@ def inherits(flags: str | None) -> bool:
 
 
 def read_precision(text: str | None, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments of the precision column. A bare `FP8` keeps the recipe that the framework's settings gave (`known`), else hybrid delayed."""
+    """Arguments of the precision column. A bare `FP8` keeps the recipe of the framework's settings (`known`), else hybrid delayed."""
     if text is None:
         return {}
     for word in vocabulary()["precisions"]:
@@ -106,7 +120,7 @@ _CLEARED: Mapping[str, Any] = {
 def read_recompute(text: str) -> dict[str, Any]:
     """`none`, `full`, `full uniform N`, `full block N layers`, `full, N layer ids 0,1,..`, `selective core_attn, ...`, or modules alone.
 
-    Full without a method is uniform, one layer at a time. Raises NotScoredError for selection by operator (torch), which is no module.
+    Full without a method is uniform, one layer at a time; selective without modules is core attention (Megatron's default).
     """
     lowered = text.lower()
     if lowered.startswith("none"):
@@ -123,6 +137,6 @@ def read_recompute(text: str) -> dict[str, Any]:
             "recompute_num_layers": int(number[1]) if number else 1,
         }
     modules = [entry["module"] for entry in vocabulary()["modules"] if re.search(entry["pattern"], lowered)]
-    if not modules:
-        raise NotScoredError(f"recompute {text!r} selects no module of the vocabulary")
-    return {**_CLEARED, "recompute_granularity": "selective", "recompute_modules": modules}
+    if not modules and "selective" not in lowered:
+        raise NotScoredError(f"recompute {text!r} is not in the vocabulary")
+    return {**_CLEARED, "recompute_granularity": "selective", "recompute_modules": modules or ["core_attn"]}
