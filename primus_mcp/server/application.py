@@ -85,6 +85,8 @@ class Application:
 
     async def trials_landed(self, entry: OpenSession) -> None:
         """Tell subscribers of both eras that the log of a session has grown."""
+        if entry.tuning.resumed == entry.announced:
+            return
         entry.announced = entry.tuning.resumed
         await self.notify(session_uri(entry.session_id, part) for part in UPDATED)
 
