@@ -27,6 +27,7 @@ COMMANDS: dict[str, str] = {
     "validate": "score the projections against measured runs",
     "models": "models in the catalogue",
     "gpus": "GPUs in the catalogue",
+    "doctor": "what works on this machine, and the remedy for what does not",
     "serve": "the MCP server, over stdio or HTTP (also what a bare `primus-mcp` does when a host starts it)",
 }
 """Each command lives in `primus_mcp.cli.<name>`, which has `add_arguments(parser)` and `run(arguments) -> int`."""

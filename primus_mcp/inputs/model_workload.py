@@ -184,9 +184,10 @@ def workload_from_model(name: str, *, seq_length: int | None = None, gbs: int | 
     trainer = reader.flatten(_CONFIG, "modules", _FRAMEWORK, f"{model.name}: config")
     presets = deep_merge(trainer, reader.flatten(preset, "models", _FRAMEWORK, f"{model.name}: model"))
     overrides = _overrides(model, presets, length, batch, micro)
-    text = f"sequence {length:,}, GBS {batch:,}, MBS {micro} ({model.run.source}); change them with --seq-length and --gbs"
-    given = seq_length is not None and gbs is not None and mbs is not None
-    findings = () if given else (Finding(code="model-defaults", text=text),)
+    taken = [("sequence", length, seq_length), ("GBS", batch, gbs), ("MBS", micro, mbs)]
+    defaults = ", ".join(f"{label} {value:,}" for label, value, given in taken if given is None)
+    text = f"{model.name} is priced with {defaults} ({model.run.source}); change them with --seq-length, --gbs and --pin mbs=N"
+    findings = (Finding(code="model-defaults", text=text),) if defaults else ()
     return workload_from_arguments(
         deep_merge(presets, overrides),
         PurePosixPath(model.name).name,
