@@ -49,12 +49,16 @@ def _recompute(workload: Workload, centre: TrialConfig, config: TrainingConfig) 
         )
 
 
-def _degrees(workload: Workload, cluster: Cluster, config: TrainingConfig) -> Iterator[Step]:
+def _model_degrees(workload: Workload, cluster: Cluster, config: TrainingConfig) -> Iterator[Step]:
     arch = workload.architecture
-    for pp in _beside(pp_values(arch, cluster), config.pp):
-        yield f"PP {pp}", {"pp": pp, "vpp": 1}
     for ep in _beside(ep_values(arch, cluster), config.ep) if arch.is_moe else []:
         yield f"EP {ep}", {"ep": ep}
+    for pp in _beside(pp_values(arch, cluster), config.pp):
+        yield f"PP {pp}", {"pp": pp, "vpp": 1}
+
+
+def _split_degrees(workload: Workload, cluster: Cluster, config: TrainingConfig) -> Iterator[Step]:
+    arch = workload.architecture
     for tp in _beside(tp_values(arch, cluster), config.tp):
         yield f"TP {tp}", {"tp": tp, **({"expert_tensor_parallel_size": 1} if arch.is_moe else {})}
     for cp in _beside(cp_values(arch, cluster), config.cp):
@@ -80,12 +84,13 @@ def neighbours(workload: Workload, cluster: Cluster, centre: TrialConfig) -> Ite
     steps: list[Step] = [*_schedules(config)]
     for vpp in _beside(vpp_values(workload.architecture, config.pp), config.vpp):
         steps.append((f"VPP {vpp}", {"vpp": vpp}))
+    steps += _model_degrees(workload, cluster, config)
     for mbs in _beside(sorted({*mbs_values(), workload.baseline.mbs}), config.mbs):
         steps.append((f"MBS {mbs}", {"mbs": mbs}))
         if config.pp > 1:
             steps += [(f"VPP {vpp} MBS {mbs}", {"vpp": vpp, "mbs": mbs}) for vpp in (1, 2, 4) if vpp != config.vpp]
     steps += _recompute(workload, centre, config)
     steps += _levers(workload, cluster, config)
-    steps += _degrees(workload, cluster, config)
+    steps += _split_degrees(workload, cluster, config)
     for label, step in steps:
         yield f"neighbour: {label}", {**held, **step}

@@ -20,3 +20,4 @@ class Example:
     gpu: str = "mi355x"
     nodes: int = 4
     mended_gpu: str | None = None
+    architecture: dict[str, Any] = field(default_factory=dict)

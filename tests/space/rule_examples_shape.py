@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from rule_example import Example
 
+from primus_mcp.inputs.architecture import GatedDeltaNet, SparseIndexer
+
+DELTA_NET = GatedDeltaNet(key_heads=4, key_head_dim=128, value_heads=8, value_head_dim=128, kernel=4)
 PATCHED = {
     "patch_primus_pipeline": True,
     "pp_algorithm": "1f1b",
@@ -99,6 +102,16 @@ EXAMPLES = [
         mended_trial={"tp": 1, "cp": 1},
     ),
     Example("C15", ("CP 2",), arguments={"softmax_type": "learnable", "context_parallel_size": 2}, mended_trial={"cp": 1}),
+    Example(
+        "C10",
+        ("top 2048", "CP is 2"),
+        "latent",
+        trial={"cp": 2},
+        mended_trial={"cp": 1},
+        architecture={"sparse_indexer": SparseIndexer(heads=32, head_dim=128, top_k=2048)},
+    ),
+    Example("T19", ("4 key and 8 value heads", "TP 8"), trial={"tp": 8}, mended_trial={"tp": 4}, architecture={"mixer": DELTA_NET}),
+    Example("T19", ("CP is 2",), trial={"cp": 2}, mended_trial={"cp": 1}, architecture={"mixer": DELTA_NET}),
     Example(
         "tp-divides-hidden", ("4100", "TP 8"), arguments={"hidden_size": 4100, "kv_channels": 128}, trial={"tp": 8}, mended_trial={"tp": 4}
     ),

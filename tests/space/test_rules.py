@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from rule_example import Example
@@ -21,7 +22,9 @@ def _judge(example: Example, *, mended: bool) -> Legality:
     arguments = example.arguments | (example.mended_arguments if mended else {})
     trial = example.trial | (example.mended_trial if mended else {})
     cluster = nodes(example.nodes, example.mended_gpu if mended and example.mended_gpu else example.gpu)
-    return check_legality(make_workload(example.model, **arguments), TrialConfig(**trial), cluster)
+    workload = make_workload(example.model, **arguments)
+    workload = replace(workload, architecture=replace(workload.architecture, **example.architecture))
+    return check_legality(workload, TrialConfig(**trial), cluster)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.rule)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from primus_mcp.inputs.architecture import GatedDeltaNet
 from primus_mcp.space.rules.base import Case, RuleBook, engine, megatron, primus, turbo
 
 book = RuleBook()
@@ -143,6 +144,22 @@ def _sinks(case: Case) -> str | None:
     if case.arch.attention_sinks and case.config.cp > 1:
         return f"attention sinks are dropped silently at CP {case.config.cp}: another model would be trained; use CP 1"
     return None
+
+
+@book.hard("C10", megatron("core/transformer/transformer_config.py:2160"), "sparse latent attention needs CP 1")
+def _sparse_attention(case: Case) -> str | None:
+    indexer, cp = case.arch.sparse_indexer, case.config.cp
+    return f"sparse attention (top {indexer.top_k}) needs CP 1, CP is {cp}" if indexer is not None and cp > 1 else None
+
+
+@book.hard("T19", megatron("core/transformer/transformer_config.py:1064-1078"), "gated delta net: heads are multiples of TP, CP 1")
+def _delta_net(case: Case) -> str | None:
+    mixer, c = case.arch.mixer, case.config
+    if not isinstance(mixer, GatedDeltaNet):
+        return None
+    if mixer.key_heads % c.tp or mixer.value_heads % c.tp:
+        return f"{mixer.key_heads} key and {mixer.value_heads} value heads of the gated delta net are not multiples of TP {c.tp}"
+    return f"the gated delta net needs CP 1, CP is {c.cp}" if c.cp > 1 else None
 
 
 @book.policy("tp-divides-hidden", "TP divides the hidden size")
