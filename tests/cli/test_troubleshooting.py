@@ -38,12 +38,10 @@ def test_origami_asked_for_by_name_has_a_remedy_and_auto_says_what_it_used(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backend, "origami_is_installed", lambda: False)
-    backend.gemm_model.cache_clear()
-    assert main(["evaluate", *SMALL, "--gemm-backend", "origami"]) == 2
+    assert main(["evaluate", *SMALL, "--nodes", "2", "--gemm-backend", "origami"]) == 2
     assert "origami is not installed; pip install 'primus-mcp[origami]'" in capsys.readouterr().err
-    assert main(["evaluate", *SMALL, "--set", "tp=8"]) == 0
+    assert main(["evaluate", *SMALL, "--nodes", "2", "--set", "tp=8"]) == 0
     assert "roofline" in capsys.readouterr().out
-    backend.gemm_model.cache_clear()
 
 
 def test_an_out_dir_with_trials_is_told_unless_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
