@@ -83,6 +83,19 @@ class Application:
         """What the server's own tools work on for a caller."""
         return Host(store=self.store, jobs=self.jobs, owner=owner, ask_llm=self.llm.ask if self.llm else None)
 
+    def subscribe(self, connection: int, session: ServerSession, uri: str) -> None:
+        """Remember a handshake client's wish; when there are too many, the connection that has waited longest loses its own."""
+        while self.subscribed and sum(len(uris) for _, uris in self.subscribed.values()) >= MAX_SUBSCRIPTIONS:
+            self.subscribed.pop(next(iter(self.subscribed)))
+        self.subscribed.setdefault(connection, (session, set()))[1].add(uri)
+
+    def unsubscribe(self, connection: int, uri: str) -> None:
+        """Forget it."""
+        _, uris = self.subscribed.get(connection, (None, set()))
+        uris.discard(uri)
+        if not uris:
+            self.subscribed.pop(connection, None)
+
     async def trials_landed(self, entry: OpenSession) -> None:
         """Tell subscribers of both eras that the log of a session has grown."""
         if entry.tuning.resumed == entry.announced:

@@ -22,7 +22,7 @@ from mcp.types import (
 )
 
 from primus_mcp.errors import PrimusMcpError
-from primus_mcp.server.application import MAX_SUBSCRIPTIONS, Application, owner_of, session_uri
+from primus_mcp.server.application import Application, owner_of, session_uri
 from primus_mcp.server.served_tool import told
 from primus_mcp.tools import TOOLS, ToolContext
 from primus_mcp.tools.prompt_files import prompt_text
@@ -127,20 +127,17 @@ def resource_lister(server: MCPServer[Any], app: Application) -> Callable[..., A
 
 
 def subscribe_handlers(app: Application) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """`resources/subscribe` and `unsubscribe` of the handshake era; the modern era listens on the bus."""
+    """`resources/subscribe` and `unsubscribe` of the handshake era; the modern era listens on the bus.
+
+    The SDK makes a session object a request; what the client said of itself in the handshake is one object a connection.
+    """
 
     async def subscribe(ctx: ServerRequestContext[Any, Any], params: SubscribeRequestParams) -> EmptyResult:
-        if sum(len(uris) for _, uris in app.subscribed.values()) >= MAX_SUBSCRIPTIONS:
-            raise MCPError(code=INVALID_PARAMS, message="too many subscriptions; unsubscribe some")
-        app.subscribed.setdefault(id(ctx.session), (ctx.session, set()))[1].add(str(params.uri))
+        app.subscribe(id(ctx.session.client_params), ctx.session, str(params.uri))
         return EmptyResult()
 
     async def unsubscribe(ctx: ServerRequestContext[Any, Any], params: UnsubscribeRequestParams) -> EmptyResult:
-        found = app.subscribed.get(id(ctx.session))
-        if found is not None:
-            found[1].discard(str(params.uri))
-            if not found[1]:
-                app.subscribed.pop(id(ctx.session), None)
+        app.unsubscribe(id(ctx.session.client_params), str(params.uri))
         return EmptyResult()
 
     return subscribe, unsubscribe

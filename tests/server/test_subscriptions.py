@@ -14,7 +14,7 @@ from primus_mcp.server.app import PrimusServer
 from primus_mcp.space.knobs import TrialConfig
 
 pytest_plugins = ("mcp_fixtures",)
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]
 
 
 async def test_a_modern_client_hears_of_trials_also_of_those_that_another_process_adds(server: PrimusServer) -> None:
