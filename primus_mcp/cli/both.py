@@ -1,0 +1,42 @@
+"""`primus-mcp both`: memory and time of one configuration."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from primus_mcp.cli.memory import fits, memory_document_of, memory_picture, print_memory
+from primus_mcp.cli.performance import performance_document, print_performance
+from primus_mcp.cli.projected import add_projection_arguments, resolve_projection, tell_findings, write_bytes
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The projection's flags and --trace."""
+    add_projection_arguments(parser)
+    parser.add_argument("--trace", type=Path, metavar="JSON", help="write the pipeline as a Chrome / Perfetto trace")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print both; exit 3 when one does not fit. --plot draws memory."""
+    from primus_mcp.cli.main import EXIT_NOTHING_FITS, EXIT_OK
+    from primus_mcp.reports.pipeline_trace import chrome_trace, pipeline_trace
+
+    cases = resolve_projection(arguments)
+    if arguments.json:
+        documents = [
+            {"memory": memory_document_of(case), "performance": performance_document(case, arguments.gemm_backend)} for case in cases
+        ]
+        print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
+    else:
+        tell_findings(cases[0].workload)
+        for case in cases:
+            print_memory(case)
+            print()
+            print_performance(case, arguments.gemm_backend)
+    if arguments.plot is not None:
+        write_bytes(arguments.plot, memory_picture(cases[0]), "--plot")
+    if arguments.trace is not None:
+        found = pipeline_trace(cases[0].workload.architecture, cases[0].config, cases[0].cluster, backend=arguments.gemm_backend)
+        write_bytes(arguments.trace, json.dumps(chrome_trace(found)).encode(), "--trace")
+    return EXIT_OK if all(fits(case) for case in cases) else EXIT_NOTHING_FITS

@@ -1,0 +1,147 @@
+"""`primus-mcp performance`: how long an iteration takes, what it is made of, and how schedules, GPUs and sizes compare."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from primus_mcp.cli.projected import Projected, add_projection_arguments, resolve_projection, tell_findings, write_bytes
+from primus_mcp.errors import InputError, PrimusMcpError
+
+if TYPE_CHECKING:
+    from primus_mcp.projection.performance import PerformanceProjection
+
+_PLOTTED_MICRO_BATCHES_A_RANK = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The projection's flags and --trace."""
+    add_projection_arguments(parser)
+    parser.add_argument("--trace", type=Path, metavar="JSON", help="write the pipeline as a Chrome / Perfetto trace")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the breakdown, or a table when several configurations are named."""
+    from primus_mcp.cli.main import EXIT_OK
+
+    cases = resolve_projection(arguments)
+    backend = arguments.gemm_backend
+    tell_findings(cases[0].workload)
+    if arguments.schedule == "all":
+        compare_schedules(arguments, cases[0])
+    elif arguments.json:
+        documents = [performance_document(case, backend) for case in cases]
+        print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
+    elif len(cases) > 1:
+        print_table([(case.place, case) for case in cases], backend)
+    else:
+        print_performance(cases[0], backend)
+    write_pictures(arguments, cases[0])
+    return EXIT_OK
+
+
+def project(case: Projected, backend: Any) -> PerformanceProjection:
+    """The time of one configuration."""
+    from primus_mcp.projection.performance import project_performance
+
+    return project_performance(case.workload.architecture, case.config, case.cluster, gemm_backend=backend)
+
+
+def performance_document(case: Projected, backend: Any) -> dict[str, Any]:
+    """The projection as plain data: times in ms, warnings by code."""
+    from primus_mcp.evaluation.convert import performance_fields
+
+    found = project(case, backend)
+    fields = performance_fields(found)
+    fields["warnings"] = [warning.model_dump() for warning in fields["warnings"]]
+    sizes = {"dp": found.dp, "expert_dp": found.expert_dp, "micro_batches": found.micro_batches, "profile": found.profile}
+    return {"configuration": case.title, **fields, **sizes}
+
+
+def print_performance(case: Projected, backend: Any) -> None:
+    """Throughput, what the iteration is made of, communication, warnings."""
+    found = project(case, backend)
+    print(case.title)
+    print(f"throughput      {found.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {1e3 * found.iteration_s:,.1f} ms an iteration")
+    print(
+        f"efficiency      {found.tflops_per_s_per_gpu:,.0f} TFLOP/s/GPU, MFU {found.mfu:.1%} of {found.gemm_precision},"
+        f" bubble {found.bubble_ratio:.1%}"
+    )
+    print(f"replicas        dp {found.dp}, expert dp {found.expert_dp}, {found.micro_batches} micro-batches")
+    print("iteration, ms, of the busiest rank")
+    _print_shares(found.time_breakdown_s, found.iteration_s)
+    print("communication, ms in all / exposed")
+    for name, total in sorted(found.communication_s.items(), key=lambda item: -item[1]):
+        if total:
+            print(f"  {name:34} {1e3 * total:10,.1f} {1e3 * found.exposed_s.get(name, 0.0):10,.1f}")
+    print(f"priced by       {found.backend}, profile {found.profile}")
+    for code, text in found.warnings:
+        print(f"- {code}: {text}")
+
+
+def _print_shares(parts: Mapping[str, float], total_s: float) -> None:
+    for name, time_s in sorted(parts.items(), key=lambda item: -item[1]):
+        if time_s:
+            print(f"  {name:34} {1e3 * time_s:10,.1f} {time_s / total_s:7.1%}")
+
+
+def print_table(cases: list[tuple[str, Projected]], backend: Any) -> None:
+    """One line a configuration: throughput, bubble, memory, verdict."""
+    from primus_mcp.projection.memory import project_memory
+    from primus_mcp.units import bytes_to_gb
+
+    print(f"{'':30} {'tokens/s/GPU':>13} {'ms':>11} {'MFU':>7} {'bubble':>7} {'GB':>8}  verdict")
+    for name, case in cases:
+        try:
+            found = project(case, backend)
+            memory = project_memory(case.workload.architecture, case.config, case.cluster)
+        except PrimusMcpError as error:
+            print(f"{name:30} {error}")
+            continue
+        numbers = f"{found.tokens_per_s_per_gpu:13,.0f} {1e3 * found.iteration_s:11,.1f} {found.mfu:7.1%} {found.bubble_ratio:7.1%}"
+        verdict = memory.fits(case.cluster.hbm_bytes).replace("_", " ")
+        print(f"{name:30} {numbers} {bytes_to_gb(memory.device_bytes):8.1f}  {verdict}")
+
+
+def compare_schedules(arguments: argparse.Namespace, case: Projected) -> None:
+    """Every schedule with the virtual stages that it needs, or why it does not exist here."""
+    from primus_mcp.projection.pipeline.rules import order_problem
+    from primus_mcp.space.knobs import SCHEDULE_OF_KNOB
+
+    found: list[tuple[str, Projected]] = []
+    refused: list[str] = []
+    stages = sorted({2, case.config.vpp} - {1})
+    wanted: list[tuple[str, dict[str, Any]]] = [("1f1b", {"pp_schedule": "auto", "vpp": 1})]
+    wanted += [(f"interleaved, VPP {vpp}", {"pp_schedule": "auto", "vpp": vpp}) for vpp in stages]
+    for knob, schedule in SCHEDULE_OF_KNOB.items():
+        two = order_problem(schedule, 2, 1, 64) is not None
+        wanted.append((schedule, {"pp_schedule": knob, "vpp": 2 if two else 1}))
+    for name, changes in wanted:
+        try:
+            found.append((name, resolve_projection(arguments, changes)[0]))
+        except PrimusMcpError as error:
+            refused.append(f"{name:30} not here: {error}")
+    if not found:
+        raise InputError("no schedule exists for this configuration", where="--schedule all", remedy="; ".join(refused))
+    print(case.title)
+    print_table(found, arguments.gemm_backend)
+    for line in refused:
+        print(line)
+
+
+def write_pictures(arguments: argparse.Namespace, case: Projected) -> None:
+    """--trace and --plot."""
+    from primus_mcp.reports.pipeline_trace import chrome_trace, pipeline_png, pipeline_trace
+
+    arch, backend = case.workload.architecture, arguments.gemm_backend
+    if arguments.trace is not None:
+        document = chrome_trace(pipeline_trace(arch, case.config, case.cluster, backend=backend))
+        write_bytes(arguments.trace, json.dumps(document).encode(), "--trace")
+    if arguments.plot is not None:
+        most = max(1, _PLOTTED_MICRO_BATCHES_A_RANK * case.config.pp)
+        shown = pipeline_trace(arch, case.config, case.cluster, backend=backend, most=most)
+        title = f"{case.title}\n{shown.schedule}, {shown.micro_batches} of {shown.all_micro_batches} micro-batches"
+        write_bytes(arguments.plot, pipeline_png(shown, title=title), "--plot")

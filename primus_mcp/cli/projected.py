@@ -1,0 +1,192 @@
+"""What `memory`, `performance` and `both` share: the flags of Primus's projection guide, and the configurations that they name."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from primus_mcp.cli.common import count, knob_values, load_workload, positive_count, positive_number
+from primus_mcp.errors import InputError
+
+if TYPE_CHECKING:
+    from primus_mcp.inputs.hardware import Cluster
+    from primus_mcp.inputs.training import TrainingConfig
+    from primus_mcp.inputs.workload import Workload
+
+GPU_VARIABLE, CLOCK_VARIABLE = "PRIMUS_GPU_ARCH", "PRIMUS_GPU_CLOCK_MHZ"
+GPUS_PER_NODE = 8
+TOLD = ("model-defaults", "differs-from-published", "mtp-without-layout")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Projected:
+    """One configuration on one cluster."""
+
+    workload: Workload
+    config: TrainingConfig
+    cluster: Cluster
+
+    @property
+    def title(self) -> str:
+        """One line that names it."""
+        degrees = " ".join(f"{name.upper()} {getattr(self.config, name)}" for name in ("tp", "pp", "ep", "cp", "vpp", "mbs", "gbs"))
+        return f"{self.workload.name} on {self.place}: {degrees}"
+
+    @property
+    def place(self) -> str:
+        """Nodes, GPUs a node, GPU."""
+        return f"{self.cluster.num_nodes} x {self.cluster.gpus_per_node} {self.cluster.gpu.name}"
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(positive_count(part) for part in text.split(","))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def add_projection_arguments(parser: argparse.ArgumentParser) -> None:
+    """The projection guide's flags, and the package's own names for them."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--config", "--exp", "--workload", dest="workload", type=Path, metavar="YAML", help="Primus pretrain YAML")
+    source.add_argument("--model", metavar="NAME", help="a model of the catalogue instead of a file (see `primus-mcp models`)")
+    parser.add_argument("--seq-length", type=positive_count, metavar="N", help="tokens a sequence, with --model")
+    parser.add_argument("--primus-root", type=Path, metavar="DIR", help="Primus checkout whose model and module files come first")
+    parser.add_argument("--vocab", choices=("as-run", "tokenizer"), default="as-run", help="the vocabulary that runs, or the model's own")
+    parser.add_argument("--target-cluster", type=Path, metavar="YAML", help="target-cluster YAML")
+    parser.add_argument(
+        "--gpu-arch", "--arch", "--gpu", dest="arch", type=_names, metavar="GPU[,GPU]", help=f"GPU; several compare ({GPU_VARIABLE})"
+    )
+    parser.add_argument(
+        "--target-nodes",
+        "--target-num-nodes",
+        "--nodes",
+        dest="nodes",
+        type=_counts,
+        metavar="N[,N]",
+        help="nodes; several compare (default: the fewest that TP, PP, CP and EP need)",
+    )
+    parser.add_argument("--gpus-per-node", type=positive_count, metavar="N", help=f"GPUs a node (default {GPUS_PER_NODE})")
+    parser.add_argument("--gpu-clock-mhz", type=positive_number, metavar="MHZ", help=f"GPU clock ({CLOCK_VARIABLE})")
+    parser.add_argument("--hardware-config", type=Path, metavar="YAML", help="network figures that replace the catalogue's")
+    parser.add_argument("--profile", metavar="NAME", help="dated software profile of the GPU")
+    parser.add_argument("--gemm-backend", choices=("auto", "roofline", "origami"), default="auto", help="GEMM model")
+    parser.add_argument(
+        "--profiling-mode", choices=("simulate", "benchmark", "both"), default="simulate", help="only simulate needs no GPU"
+    )
+    parser.add_argument("--target-ep-size", type=positive_count, metavar="N", help="expert_model_parallel_size")
+    parser.add_argument("--micro-batch-size", type=positive_count, metavar="N", help="micro-batch")
+    parser.add_argument("--global-batch-size", type=positive_count, metavar="N", help="global batch")
+    parser.add_argument("--num-virtual-stages-per-pipeline-rank", dest="vpp", type=positive_count, metavar="N", help="virtual stages")
+    parser.add_argument(
+        "--pipeline-schedule-algorithm", "--schedule", dest="schedule", metavar="NAME", help="pipeline schedule, or all to compare"
+    )
+    parser.add_argument("--enable-zero-bubble", action="store_true", help="zero-bubble schedule")
+    parser.add_argument("--enable-deepep", action="store_true", help="DeepEP dispatcher")
+    parser.add_argument("--sync-free-stage", type=count, metavar="0-3", help="sync-free MoE stage")
+    parser.add_argument("--set", action="append", metavar="KNOB=VALUE", help="any other knob (repeatable), for example tp=8")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--plot", type=Path, metavar="PNG", help="write a picture")
+
+
+def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Flags to knobs."""
+    named = {
+        "ep": arguments.target_ep_size,
+        "mbs": arguments.micro_batch_size,
+        "gbs": arguments.global_batch_size,
+        "vpp": arguments.vpp,
+        "sync_free_stage": arguments.sync_free_stage,
+        "use_turbo_deepep": True if arguments.enable_deepep else None,
+        "pp_schedule": "zerobubble" if arguments.enable_zero_bubble else None if arguments.schedule == "all" else arguments.schedule,
+    }
+    return {**{name: value for name, value in named.items() if value is not None}, **knob_values(arguments.set, "--set")}
+
+
+def _fewest_nodes(config: TrainingConfig, per_node: int, *, moe: bool) -> int:
+    """Nodes of one replica: max(TP PP CP, ETP PP EP) GPUs, rounded up."""
+    replica = config.tp * config.pp * config.cp
+    return -(-(max(replica, config.etp * config.pp * config.ep) if moe else replica) // per_node)
+
+
+def _clusters(arguments: argparse.Namespace, fewest: int, per_node: int) -> list[Cluster]:
+    from primus_mcp.inputs.cluster import make_cluster, read_cluster
+    from primus_mcp.inputs.hardware_config import read_hardware_config
+    from primus_mcp.inputs.hardware_files import gpu_profile, with_network
+
+    if arguments.target_cluster is not None:
+        base = read_cluster(arguments.target_cluster, primus_root=arguments.primus_root, profile=arguments.profile).cluster
+        if arguments.arch:
+            raise InputError("excludes --target-cluster", where="--gpu-arch", remedy="name the GPU in one place")
+        overrides = read_hardware_config(arguments.hardware_config) if arguments.hardware_config else {}
+        network = with_network(base.network, overrides)
+        return [replace(base, num_nodes=nodes, network=network) for nodes in arguments.nodes or (base.num_nodes,)]
+    arches = arguments.arch or _names(os.environ.get(GPU_VARIABLE, ""))
+    if not arches:
+        raise InputError(
+            "no GPU is named", where="--gpu-arch", remedy=f"name one (see `primus-mcp gpus`), or set {GPU_VARIABLE}, or --target-cluster"
+        )
+    clock = arguments.gpu_clock_mhz or (positive_number(os.environ[CLOCK_VARIABLE]) if os.environ.get(CLOCK_VARIABLE) else None)
+    overrides = read_hardware_config(arguments.hardware_config) if arguments.hardware_config else {}
+    return [
+        make_cluster(
+            name,
+            num_nodes=nodes,
+            gpus_per_node=per_node,
+            network=with_network(gpu_profile(name).network, overrides),
+            profile=arguments.profile,
+            gpu_clock_mhz=clock,
+        )
+        for name in arches
+        for nodes in arguments.nodes or (fewest,)
+    ]
+
+
+def resolve_projection(arguments: argparse.Namespace, extra: Mapping[str, Any] | None = None) -> list[Projected]:
+    """The configurations that the flags name, one a cluster; what the trainer would refuse goes to stderr. Raises InputError if it is all."""
+    from primus_mcp.space.legality import check_legality
+    from primus_mcp.space.parsing import parse_trial
+    from primus_mcp.space.trainer_keys import resolve
+
+    if arguments.profiling_mode != "simulate":
+        raise InputError(
+            "measures on a GPU, which this command does not", where=f"--profiling-mode {arguments.profiling_mode}", remedy="use simulate"
+        )
+    arguments.gbs = None
+    workload = load_workload(arguments)
+    trial = parse_trial({**_changes(arguments), **(extra or {})})
+    per_node = arguments.gpus_per_node or GPUS_PER_NODE
+    fewest = _fewest_nodes(resolve(workload, trial), per_node, moe=workload.architecture.is_moe)
+    found, refused = [], []
+    for cluster in _clusters(arguments, fewest, per_node):
+        verdict = check_legality(workload, trial, cluster, allow_policy=True)
+        if verdict.legal and verdict.config is not None:
+            found.append(Projected(workload=workload, config=verdict.config, cluster=cluster))
+        else:
+            refused.append(f"{cluster.num_nodes} x {cluster.gpus_per_node} {cluster.gpu.name}: {verdict.reason or 'illegal'}")
+    if not found:
+        raise InputError("; ".join(refused), remedy="change the flags named, or the number of nodes")
+    for line in refused:
+        print(f"not possible: {line}", file=sys.stderr)
+    return found
+
+
+def tell_findings(workload: Workload) -> None:
+    """What changes what the answer is about, to stderr."""
+    for finding in workload.findings:
+        if finding.code in TOLD:
+            print(f"note: {finding.text}", file=sys.stderr)
+
+
+def write_bytes(path: Path, data: bytes, flag: str) -> None:
+    """A file. Raises InputError."""
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise InputError(f"cannot be written: {error}", where=flag, remedy="name a writable file") from None
