@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from space_cases import MODELS, make_workload, nodes
 
+from primus_mcp.projection.pipeline import order_problem
 from primus_mcp.projection.placement import place
 from primus_mcp.space.knobs import KNOBS, TrialConfig
 from primus_mcp.space.legality import check_legality
@@ -27,7 +28,7 @@ def random_trial(generator: random.Random, share: float = 0.3) -> TrialConfig:
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("allow_policy", [False, True])
-def test_any_trial_is_judged_and_a_legal_one_can_be_placed(model: str, allow_policy: bool) -> None:
+def test_any_trial_is_judged_and_a_legal_one_can_be_placed_and_scheduled(model: str, allow_policy: bool) -> None:
     generator, workload, placed = random.Random(model), make_workload(model), 0
     for _ in range(1500):
         cluster = nodes(generator.choice([1, 2, 3, 4, 8]))
@@ -40,6 +41,8 @@ def test_any_trial_is_judged_and_a_legal_one_can_be_placed(model: str, allow_pol
             assert verdict.config is not None
             placement = place(workload.architecture, verdict.config, cluster.world_size)
             assert all(placement.of_rank(rank) for rank in range(placement.pp))
+            c = verdict.config
+            assert order_problem(c.schedule, c.pp, c.vpp, placement.micro_batches, c.microbatch_group_size) is None
             placed += 1
     assert placed > 50
 

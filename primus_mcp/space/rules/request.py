@@ -20,7 +20,7 @@ def _has_algorithm(case: Case) -> str | None:
     return None
 
 
-@book.policy("split-needs-pipeline", "split-backward schedules need PP > 1")
+@book.hard("Z1", primus("backends/megatron/core/pipeline_parallel/zerobubble/runtime.py:1540"), "split-backward schedules need PP > 1")
 def _needs_pipeline(case: Case) -> str | None:
     pp, vpp = depths(case.trial, case.workload.baseline)
     schedule = requested_schedule(case.trial, vpp)

@@ -46,7 +46,7 @@ def _interleave_groups(case: Case) -> str | None:
 @book.hard("S2", primus(_LAUNCHER + ":62"), "single-stage schedules need VPP 1")
 def _single_stage(case: Case) -> str | None:
     c = case.config
-    if c.pp > 1 and c.schedule in ("zero-bubble", "zero-bubble-heuristic") and c.vpp != 1:
+    if c.schedule in ("zero-bubble", "zero-bubble-heuristic") and c.vpp != 1:
         return f"schedule {c.schedule} needs VPP 1, VPP is {c.vpp} (pp_schedule auto runs at any VPP)"
     return None
 
@@ -54,7 +54,7 @@ def _single_stage(case: Case) -> str | None:
 @book.hard("S3", primus(_LAUNCHER + ":64"), "V schedules need VPP 2")
 def _v_order(case: Case) -> str | None:
     c = case.config
-    if c.pp > 1 and c.schedule in V_SCHEDULES and c.vpp != 2:
+    if c.schedule in V_SCHEDULES and c.vpp != 2:
         return f"schedule {c.schedule} needs VPP 2, VPP is {c.vpp} (pp_schedule auto runs at any VPP)"
     return None
 
