@@ -21,6 +21,7 @@ ROOMS = [
     ("search",),
     ("reports",),
     ("session",),
+    ("api",),
     ("tools",),
     ("server", "driver"),
     ("cli",),

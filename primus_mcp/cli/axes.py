@@ -19,7 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print each knob with its values, its own value marked."""
     from primus_mcp.cli.common import load_cluster, load_workload
-    from primus_mcp.cli.setup import axes_of
     from primus_mcp.space.adapted import adapt_baseline
     from primus_mcp.space.axes import legal_axes
     from primus_mcp.space.knobs import KNOBS, knob_values
@@ -27,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     target = load_cluster(arguments)
     workload = adapt_baseline(load_workload(arguments), target.cluster).workload
-    values = legal_axes(workload, target.cluster, axes=axes_of(target), pins=parse_pins(arguments.pin or ()))
+    values = legal_axes(workload, target.cluster, axes=target.axes.model_dump(), pins=parse_pins(arguments.pin or ()))
     own = knob_values(workload.baseline)
     if arguments.json:
         print(json.dumps({name: {"values": list(items), "baseline": own[name]} for name, items in values.items()}, indent=2))

@@ -100,7 +100,7 @@ def load_cluster(arguments: argparse.Namespace) -> TargetCluster:
 
     if arguments.target_cluster is None:
         block = {"gpu_arch": arguments.gpu, "num_nodes": arguments.nodes or 1, "gpus_per_node": arguments.gpus_per_node or 8}
-        return parse_cluster({"target_cluster": block}, where="--gpu")
+        return parse_cluster({"target_cluster": block}, where="--gpu", own_gpus=True)
     if arguments.nodes is not None or arguments.gpus_per_node is not None:
         raise InputError("go with --gpu only", where="--nodes, --gpus-per-node", remedy="write them into the cluster file")
     return read_cluster(arguments.target_cluster, primus_root=arguments.primus_root)

@@ -4,66 +4,30 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from primus_mcp.api import Problem, resolve
 from primus_mcp.cli.common import load_cluster, load_workload
-from primus_mcp.evaluation.evaluators import Evaluator, Rules, make_evaluator
-from primus_mcp.space.adapted import AdaptedBaseline, adapt_baseline
 from primus_mcp.space.parsing import parse_pins
 
 if TYPE_CHECKING:
-    from primus_mcp.inputs.cluster import TargetCluster
-    from primus_mcp.inputs.workload import Workload
+    from primus_mcp.evaluation.evaluators import Mode, ProfilingMode
 
-
-TOLD = ("model-defaults", "differs-from-published", "mtp-without-layout")
-"""Findings that change what the answer is about; `primus-mcp check` shows all."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """The resolved problem. `workload` is the adapted one, whose baseline runs on the cluster."""
-
-    workload: Workload
-    target: TargetCluster
-    adapted: AdaptedBaseline
-    rules: Rules
-    evaluator: Evaluator
-    notes: tuple[str, ...]
-
-
-def axes_of(target: TargetCluster) -> dict[str, bool]:
-    """The cluster file's axis toggles."""
-    return dict(target.axes.model_dump())
+__all__ = ["Problem", "resolve_problem", "tell_notes"]
 
 
 def resolve_problem(arguments: argparse.Namespace, *, mode: str = "full", profiling_mode: str = "simulate") -> Problem:
     """Read both files, adapt the baseline, build the evaluator. Raises InputError."""
-    original, target = load_workload(arguments), load_cluster(arguments)
-    adapted = adapt_baseline(original, target.cluster, gbs=arguments.gbs, scale_gbs=arguments.scale_gbs)
-    workload = adapted.workload
-    rules = Rules(
-        workload=workload,
-        cluster=target.cluster,
-        axes=axes_of(target),
+    return resolve(
+        load_workload(arguments),
+        load_cluster(arguments),
+        gbs=arguments.gbs,
+        scale_gbs=arguments.scale_gbs,
         pins=parse_pins(getattr(arguments, "pin", None) or ()),
         allow_policy=arguments.allow_policy,
-    )
-    evaluator = make_evaluator(
-        rules,
-        mode=mode,  # type: ignore[arg-type]
-        profiling_mode=profiling_mode,  # type: ignore[arg-type]
-        has_gpu=target.benchmark_host.has_gpu,
+        mode=cast("Mode", mode),
+        profiling_mode=cast("ProfilingMode", profiling_mode),
         gemm_backend=arguments.gemm_backend,
-    )
-    return Problem(
-        workload=workload,
-        target=target,
-        adapted=adapted,
-        rules=rules,
-        evaluator=evaluator,
-        notes=(*(finding.text for finding in original.findings if finding.code in TOLD), *target.warnings, *adapted.lines),
     )
 
 

@@ -13,6 +13,7 @@ from primus_mcp.inputs.explain_validation import did_you_mean, validated
 from primus_mcp.inputs.hardware import Cluster, GpuProfile, Network, SoftwareProfile
 from primus_mcp.inputs.hardware_config import read_hardware_config
 from primus_mcp.inputs.hardware_files import gpu_profile, with_network
+from primus_mcp.inputs.own_gpu import any_gpu
 from primus_mcp.inputs.yaml_loader import load_yaml
 from primus_mcp.units import GIB, MHZ
 
@@ -67,7 +68,7 @@ def software_profile(gpu: GpuProfile, name: str | None = None) -> SoftwareProfil
 
 
 def make_cluster(
-    gpu_arch: str = "mi355x",
+    gpu_arch: str | GpuProfile = "mi355x",
     *,
     num_nodes: int = 1,
     gpus_per_node: int = 8,
@@ -78,8 +79,8 @@ def make_cluster(
     memory_safety_margin: float = DEFAULT_MARGIN,
     gpu_clock_mhz: float | None = None,
 ) -> Cluster:
-    """A Cluster from plain values; what is None comes from the catalogue."""
-    gpu = gpu_profile(gpu_arch)
+    """A Cluster from plain values; what is None comes from the catalogue. `gpu_arch`: a name of it, or a profile of one's own."""
+    gpu = gpu_arch if isinstance(gpu_arch, GpuProfile) else gpu_profile(gpu_arch)
     return Cluster(
         name=name or f"{gpu.name}_{num_nodes}nodes",
         num_nodes=num_nodes,
@@ -141,13 +142,22 @@ def _warnings(file: ClusterFile, cluster: Cluster) -> tuple[str, ...]:
 
 
 def parse_cluster(
-    document: Mapping[str, Any], *, where: str, base: Path | None = None, primus_root: Path | None = None, profile: str | None = None
+    document: Mapping[str, Any],
+    *,
+    where: str,
+    base: Path | None = None,
+    primus_root: Path | None = None,
+    profile: str | None = None,
+    own_gpus: bool = False,
 ) -> TargetCluster:
-    """Plain YAML data to a resolved cluster. `base` is the folder that relative paths start from. Raises InputError, one line each."""
+    """Plain YAML data to a resolved cluster. `base` is the folder that relative paths start from. Raises InputError, one line each.
+
+    With `own_gpus`, gpu_arch may name a YAML file: only where whoever wrote the document may also read the file system.
+    """
     file = validated(ClusterFile, dict(document), where)
     target, optimization = file.target_cluster, file.optimization
     try:
-        gpu = gpu_profile(target.gpu_arch)
+        gpu = any_gpu(target.gpu_arch, base) if own_gpus else gpu_profile(target.gpu_arch)
         if file.available_for_benchmark.benchmark_arch is not None:
             gpu_profile(file.available_for_benchmark.benchmark_arch)
     except InputError as error:
@@ -158,7 +168,7 @@ def parse_cluster(
         found = find_hardware_config(target.hardware_config, base=base, primus_root=primus_root, where=where)
         network = with_network(network, read_hardware_config(found))
     cluster = make_cluster(
-        target.gpu_arch,
+        gpu,
         num_nodes=target.num_nodes,
         gpus_per_node=target.gpus_per_node,
         name=target.name,
@@ -174,4 +184,6 @@ def parse_cluster(
 def read_cluster(path: Path, *, primus_root: Path | None = None, profile: str | None = None) -> TargetCluster:
     """A target-cluster file, resolved. Raises InputError, one line each."""
     path = Path(path)
-    return parse_cluster(load_yaml(path), where=str(path), base=path.absolute().parent, primus_root=primus_root, profile=profile)
+    return parse_cluster(
+        load_yaml(path), where=str(path), base=path.absolute().parent, primus_root=primus_root, profile=profile, own_gpus=True
+    )

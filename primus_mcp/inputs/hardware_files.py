@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Any, cast
 
 from primus_mcp.errors import InputError, UnknownFigureError
@@ -225,15 +224,8 @@ def read_profile(name: str, document: Mapping[str, Any]) -> GpuProfile:
 
 
 def gpu_profile(name: str) -> GpuProfile:
-    """The catalogue's GPU by name or alias, case-insensitive, or the GPU that a YAML file of the user's describes.
-
-    Raises InputError with the closest match and the list.
-    """
+    """The catalogue's GPU by name or alias, case-insensitive. Raises InputError with the closest match and the list."""
     key = name.strip().lower()
-    if key.endswith((".yaml", ".yml")):
-        from primus_mcp.inputs.own_gpu import read_gpu_file
-
-        return read_gpu_file(Path(name.strip())).profile
     if key not in _aliases():
         close = difflib.get_close_matches(key, _aliases(), n=1)
         hint = f"did you mean {close[0]}? " if close else ""

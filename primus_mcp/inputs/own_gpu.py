@@ -222,3 +222,12 @@ def read_gpu_file(path: Path) -> OwnGpu:
     except (OSError, ValueError):
         stamp = (0, 0)
     return _read(path, stamp)
+
+
+def any_gpu(name: str, base: Path | None) -> GpuProfile:
+    """A GPU of the catalogue, or of a YAML file: absolute, in the working directory, or beside the cluster file (`base`)."""
+    if not name.lower().endswith((".yaml", ".yml")):
+        return gpu_profile(name)
+    path = Path(name).expanduser()
+    beside = base / path if base is not None else path
+    return read_gpu_file(beside if not path.is_file() and beside.is_file() else path).profile

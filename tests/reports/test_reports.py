@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from primus_mcp.errors import InputError
-from primus_mcp.evaluation.result import GBS_DIFFERS, EvaluationResult
+from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.space.notes import GBS_DIFFERS
 from primus_mcp.reports.best import best_block, exports_block
 from primus_mcp.reports.measured import compare_with_measured
 from primus_mcp.reports.plots import trials_png
@@ -168,5 +169,5 @@ def test_a_measurement_beyond_the_peak_is_taken_for_a_total_over_all_gpus() -> N
 
 def test_the_schema_of_a_trial_line_is_the_one_that_is_shipped() -> None:
     assert json.loads(TRIAL_LINE_SCHEMA.read_text(encoding="utf-8")) == trial_line_schema(), (
-        "run: python -c 'from primus_mcp.reports.summary import *; write_trial_line_schema()'"
+        "run: python -c 'from primus_mcp.reports.summary import *; write_schemas()'"
     )
