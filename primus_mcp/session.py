@@ -221,7 +221,12 @@ class TuningSession:
         """The best trial so far, see evaluation/rank.py."""
         return rank([record.result for record in self.log.records()])
 
-    def summary(self, stopped_because: summaries.StoppedBecause = "running", warnings: Sequence[str] = ()) -> summaries.Summary:
+    def summary(
+        self,
+        stopped_because: summaries.StoppedBecause = "running",
+        warnings: Sequence[str] = (),
+        agent: summaries.AgentSummary | None = None,
+    ) -> summaries.Summary:
         """The fixed fields of summary.json, of the present state."""
         return summaries.summarise(
             self.log.records(),
@@ -233,6 +238,7 @@ class TuningSession:
             pins=self.pins,
             stopped_because=stopped_because,
             warnings=[*self.target.warnings, *(finding.text for finding in self.workload.findings), *warnings],
+            agent=agent,
         )
 
     def report(self) -> str:
@@ -264,17 +270,19 @@ class TuningSession:
         legality = self.evaluator.rules.check(TrialConfig())
         if legality.config is None or not legality.legal:
             raise InputError(f"the baseline cannot run here: {legality.reason}", where="--measured-tokens-per-s")
-        projected = self.evaluator.price(legality.config, even_if_over=True)
+        projected = self.evaluator.price(TrialConfig(), legality.config, even_if_over=True)
         return compare_with_measured(projected, tokens_per_s_per_gpu, memory_gb, world_size=self.target.cluster.world_size)
 
-    def finish(self, stopped_because: summaries.StoppedBecause, warnings: Sequence[str] = ()) -> summaries.Summary:
+    def finish(
+        self, stopped_because: summaries.StoppedBecause, warnings: Sequence[str] = (), agent: summaries.AgentSummary | None = None
+    ) -> summaries.Summary:
         """Write every artefact that is not written trial by trial, and overlays that a kill prevented."""
         records = self.log.records()
         for record in records:
             overlay = self.folder.path / summaries.overlay_name(record.trial_id)
             if not overlay.exists() or overlay.stat().st_size == 0:
                 self._write_overlay(record)
-        outcome = self.summary(stopped_because, warnings)
+        outcome = self.summary(stopped_because, warnings, agent)
         self.folder.write(SUMMARY_NAME, summaries.summary_json(outcome))
         cluster = self.target.cluster
         picture = trials_png(

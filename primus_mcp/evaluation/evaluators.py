@@ -13,7 +13,7 @@ from primus_mcp.evaluation import synthetic
 from primus_mcp.evaluation.accuracy import accuracy_of
 from primus_mcp.evaluation.convert import memory_fields, performance_fields, resolved_fields
 from primus_mcp.evaluation.digest import digest
-from primus_mcp.evaluation.result import GBS_DIFFERS, EvaluationResult, Fidelity, ResultWarning
+from primus_mcp.evaluation.result import EvaluationResult, Fidelity, ResultWarning
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
@@ -23,6 +23,7 @@ from primus_mcp.projection.performance import project_performance
 from primus_mcp.projection.placement import Placement, place
 from primus_mcp.space.knobs import KnobValue, TrialConfig, set_knobs
 from primus_mcp.space.legality import Legality, check_legality
+from primus_mcp.space.notes import trial_findings
 from primus_mcp.units import bytes_to_gb, seconds_to_ms
 from primus_mcp.version import engine_version
 
@@ -60,7 +61,6 @@ class Evaluator(ABC):
         self.rules = rules
         self.workload, self.cluster = rules.workload, rules.cluster
         self._check = lru_cache(maxsize=_LEGALITY_CACHE)(rules.check)
-        self._warnings = [ResultWarning(code=finding.code, text=finding.text) for finding in self.workload.findings]
 
     @property
     def identity(self) -> str:
@@ -80,7 +80,7 @@ class Evaluator(ABC):
         if not legality.legal:
             return self.refused(legality.reason or "illegal", legality.config, [found.rule for found in legality.violations])
         assert legality.config is not None
-        return self.price(legality.config)
+        return self.price(trial, legality.config)
 
     def fits(self, trial: TrialConfig) -> bool:
         """Whether a trial is legal and inside the memory margin, as cheaply as the mode can tell."""
@@ -99,12 +99,13 @@ class Evaluator(ABC):
         )
 
     @abstractmethod
-    def price(self, config: TrainingConfig, *, even_if_over: bool = False) -> EvaluationResult:
-        """Price a legal configuration; `even_if_over`: its time too when it needs more memory than the margin leaves."""
+    def price(self, trial: TrialConfig, config: TrainingConfig, *, even_if_over: bool = False) -> EvaluationResult:
+        """Price a legal trial that resolves to `config`; `even_if_over`: its time too when it needs more memory than the margin leaves."""
 
-    def result(self, config: TrainingConfig, placement: Placement, **fields: Any) -> EvaluationResult:
+    def result(self, trial: TrialConfig, config: TrainingConfig, placement: Placement, **fields: Any) -> EvaluationResult:
         """A legal result around the numbers in `fields`."""
-        warnings = [*self._warnings, *fields.pop("warnings", []), *batch_warning(self.workload.baseline, config)]
+        findings = trial_findings(self.workload, trial, config)
+        warnings = [*(ResultWarning(code=finding.code, text=finding.text) for finding in findings), *fields.pop("warnings", [])]
         return EvaluationResult(
             legal=True,
             resolved=resolved_fields(config),
@@ -124,14 +125,6 @@ class Evaluator(ABC):
         return seconds_to_ms(tokens / (tokens_per_s_per_gpu * self.cluster.world_size))
 
 
-def batch_warning(baseline: TrainingConfig, config: TrainingConfig) -> list[ResultWarning]:
-    """Another global batch size changes how the model trains, not only how fast."""
-    if config.gbs == baseline.gbs:
-        return []
-    text = f"GBS {config.gbs} instead of the workload's {baseline.gbs}: convergence is not comparable"
-    return [ResultWarning(code=GBS_DIFFERS, text=text)]
-
-
 def over_margin(cluster: Cluster, memory_bytes: float) -> str | None:
     """The reason of a trial that needs more memory than the margin leaves, or None."""
     if memory_bytes <= cluster.memory_cap_bytes:
@@ -149,7 +142,7 @@ class DryEvaluator(Evaluator):
     mode: Mode = "dry"
     fidelity: Fidelity = "synthetic"
 
-    def price(self, config: TrainingConfig, *, even_if_over: bool = False) -> EvaluationResult:
+    def price(self, trial: TrialConfig, config: TrainingConfig, *, even_if_over: bool = False) -> EvaluationResult:
         """Synthetic memory, and throughput when that is inside the margin."""
         arch, placement = self.workload.architecture, place(self.workload.architecture, config, self.cluster.world_size)
         states, activations = synthetic.synthetic_memory_bytes(arch, config, self.cluster)
@@ -164,7 +157,7 @@ class DryEvaluator(Evaluator):
         if reason is None or even_if_over:
             tokens = synthetic.SYNTHETIC_TOKENS_PER_S * synthetic.relative_speed(config, placement.micro_batches)
             fields |= {"tokens_per_s_per_gpu": tokens, "iteration_ms": self._iteration_ms(config, tokens)}
-        return self.result(config, placement, **fields)
+        return self.result(trial, config, placement, **fields)
 
 
 class MemoryRealEvaluator(Evaluator):
@@ -173,14 +166,14 @@ class MemoryRealEvaluator(Evaluator):
     mode: Mode = "memory-real"
     fidelity: Fidelity = "heuristic"
 
-    def price(self, config: TrainingConfig, *, even_if_over: bool = False) -> EvaluationResult:
+    def price(self, trial: TrialConfig, config: TrainingConfig, *, even_if_over: bool = False) -> EvaluationResult:
         """Memory, and the heuristic when it is inside the margin."""
         arch, placement = self.workload.architecture, place(self.workload.architecture, config, self.cluster.world_size)
         fields, reason = self._memory(config)
         if reason is None or even_if_over:
             tokens = synthetic.heuristic_tokens_per_s(arch, config, self.cluster, placement.micro_batches)
             fields |= {"tokens_per_s_per_gpu": tokens, "iteration_ms": self._iteration_ms(config, tokens)}
-        return self.result(config, placement, **fields)
+        return self.result(trial, config, placement, **fields)
 
     def _memory(self, config: TrainingConfig) -> tuple[dict[str, Any], str | None]:
         memory = project_memory(self.workload.architecture, config, self.cluster)
@@ -204,14 +197,14 @@ class FullEvaluator(MemoryRealEvaluator):
         """Also the GEMM backend."""
         return f"{super().identity}/{self.backend_name}"
 
-    def price(self, config: TrainingConfig, *, even_if_over: bool = False) -> EvaluationResult:
+    def price(self, trial: TrialConfig, config: TrainingConfig, *, even_if_over: bool = False) -> EvaluationResult:
         """Memory, and time when it is inside the margin."""
         arch = self.workload.architecture
         fields, reason = self._memory(config)
         if reason is None or even_if_over:
             timing = performance_fields(project_performance(arch, config, self.cluster, gemm_backend=self._backend))
             fields |= {**timing, "warnings": [*fields["warnings"], *timing["warnings"]]}
-        return self.result(config, place(arch, config, self.cluster.world_size), **fields)
+        return self.result(trial, config, place(arch, config, self.cluster.world_size), **fields)
 
     def fits(self, trial: TrialConfig) -> bool:
         """By memory alone."""
@@ -227,7 +220,7 @@ class FullEvaluator(MemoryRealEvaluator):
         if not legality.legal or legality.config is None:
             return self.evaluate(trial)
         fields, _ = self._memory(legality.config)
-        return self.result(legality.config, place(self.workload.architecture, legality.config, self.cluster.world_size), **fields)
+        return self.result(trial, legality.config, place(self.workload.architecture, legality.config, self.cluster.world_size), **fields)
 
 
 class BenchmarkRefused(FullEvaluator):

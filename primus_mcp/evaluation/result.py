@@ -10,9 +10,6 @@ Source = Literal["memory_only", "simulate", "benchmark", "both"]
 Fidelity = Literal["synthetic", "heuristic", "simulate", "benchmark", "primus"]
 Fit = Literal["fits", "at_risk", "does_not_fit"]
 
-GBS_DIFFERS = "gbs-differs"
-"""Code of the warning that a trial trains with another global batch size than the workload."""
-
 
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from primus_mcp.evaluation.result import GBS_DIFFERS, EvaluationResult
+from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.space.notes import GBS_DIFFERS
 
 BEST_HEADING = "=== BEST CONFIGURATION ==="
 EXPORTS_HEADING = "=== EXPORTS for primus-cli ==="

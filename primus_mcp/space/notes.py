@@ -1,17 +1,35 @@
-"""What a legal trial's numbers cannot show: switches that do less than they say."""
+"""What a legal trial's numbers cannot show: batches that train differently, switches that do less than they say."""
 
 from __future__ import annotations
+
+from functools import lru_cache
 
 from primus_mcp.inputs.findings import Finding
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.training_findings import training_findings
 from primus_mcp.inputs.workload import Workload
-from primus_mcp.space.knobs import TrialConfig
+from primus_mcp.space.knobs import TrialConfig, set_knobs
 from primus_mcp.space.trainer_keys import trainer_keys
+
+GBS_DIFFERS = "gbs-differs"
+"""Code of the finding that a trial trains with another global batch size than the workload."""
+
+
+@lru_cache(maxsize=64)
+def _about_the_model(findings: tuple[Finding, ...], of_the_baseline: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    return tuple(finding for finding in findings if finding not in set(of_the_baseline))
 
 
 def trial_findings(workload: Workload, trial: TrialConfig, config: TrainingConfig) -> tuple[Finding, ...]:
-    """Findings of a trial that its workload does not have already, such as FP8 that does not reach the experts."""
+    """Findings that hold for a trial: those about the model and the data, those about the settings that the trial resolves to (not the
+    baseline's, where it changes them), and a batch that is not comparable for convergence.
+    """
+    if not set_knobs(trial):
+        return workload.findings
+    of_the_baseline = training_findings(workload.arguments, workload.architecture, workload.baseline)
     arguments = {**workload.arguments, **trainer_keys(trial, workload)}
-    known = set(workload.findings)
-    return tuple(finding for finding in training_findings(arguments, workload.architecture, config) if finding not in known)
+    found = [*_about_the_model(workload.findings, of_the_baseline), *training_findings(arguments, workload.architecture, config)]
+    if config.gbs != workload.baseline.gbs:
+        text = f"GBS {config.gbs} instead of the workload's {workload.baseline.gbs}: convergence is not comparable"
+        found.append(Finding(code=GBS_DIFFERS, text=text))
+    return tuple(found)

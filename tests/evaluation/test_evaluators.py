@@ -12,11 +12,12 @@ from primus_mcp.errors import InputError
 from primus_mcp.evaluation.cheapest import cheapest_fitting_change
 from primus_mcp.evaluation.digest import digest, plain
 from primus_mcp.evaluation.evaluators import Evaluator, FullEvaluator, Mode, Rules, make_evaluator
-from primus_mcp.evaluation.result import GBS_DIFFERS, EvaluationResult
+from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.workload import Workload, read_workload
 from primus_mcp.projection.memory import project_memory
 from primus_mcp.space.knobs import TrialConfig
+from primus_mcp.space.notes import GBS_DIFFERS
 from primus_mcp.units import bytes_to_gb
 
 WORKLOAD = """
@@ -37,9 +38,9 @@ modules:
 """
 
 
-def workload(folder: Path, model: str = "llama3.1_8B", *, ep: int = 1, mbs: int = 2) -> Workload:
+def workload(folder: Path, model: str = "llama3.1_8B", *, ep: int = 1, mbs: int = 2, more: str = "") -> Workload:
     path = folder / "workload.yaml"
-    path.write_text(WORKLOAD.format(model=model, ep=ep, mbs=mbs))
+    path.write_text(WORKLOAD.format(model=model, ep=ep, mbs=mbs) + more)
     return read_workload(path, environment={})
 
 
@@ -131,6 +132,20 @@ def test_another_batch_size_is_flagged_as_not_comparable(tmp_path: Path) -> None
     full = evaluator(tmp_path)
     codes = {warning.code for warning in full.evaluate(TrialConfig(gbs=512)).warnings}
     assert GBS_DIFFERS in codes and GBS_DIFFERS not in {warning.code for warning in full.evaluate(TrialConfig()).warnings}
+
+
+def test_a_finding_of_the_baseline_is_gone_from_a_trial_that_mends_it_and_a_new_one_is_told(tmp_path: Path) -> None:
+    def codes(more: str, model: str, **knobs: Any) -> set[str]:
+        subject = workload(tmp_path, model, ep=8 if "mix" in model else 1, more=more)
+        rules = Rules(workload=subject, cluster=make_cluster("mi300x", num_nodes=4), axes={}, pins={})
+        return {warning.code for warning in make_evaluator(rules, mode="memory-real").evaluate(TrialConfig(**knobs)).warnings}
+
+    legacy = "      moe_use_legacy_grouped_gemm: true\n"
+    assert "legacy-bf16" not in codes(legacy, "mixtral_8x7B_v0.1")
+    assert "legacy-bf16" in codes(legacy, "mixtral_8x7B_v0.1", fp8="hybrid")
+    nothing = "      recompute_granularity: full\n      recompute_method: block\n      recompute_num_layers: 0\n"
+    assert "recompute-none" in codes(nothing, "llama3.1_8B")
+    assert "recompute-none" not in codes(nothing, "llama3.1_8B", recompute_granularity="none")
 
 
 def test_policy_bounds_are_lifted_for_the_workload_itself_only(tmp_path: Path) -> None:

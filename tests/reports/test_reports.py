@@ -11,12 +11,12 @@ from rich.console import Console
 
 from primus_mcp.errors import InputError
 from primus_mcp.evaluation.result import EvaluationResult
-from primus_mcp.space.notes import GBS_DIFFERS
 from primus_mcp.reports.best import best_block, exports_block
 from primus_mcp.reports.measured import compare_with_measured
 from primus_mcp.reports.plots import trials_png
 from primus_mcp.reports.summary import TRIAL_LINE_SCHEMA, trial_line_schema
 from primus_mcp.reports.tables import ranked, reasons_text, trials_table
+from primus_mcp.space.notes import GBS_DIFFERS
 from primus_mcp.trials.log import Digests, TrialRecord
 
 RESOLVED = {

@@ -202,11 +202,11 @@ class InterruptedEvaluator(DryEvaluator):
 
     calls = 0
 
-    def price(self, config: TrainingConfig, *, even_if_over: bool = False) -> EvaluationResult:
+    def price(self, trial: TrialConfig, config: TrainingConfig, *, even_if_over: bool = False) -> EvaluationResult:
         self.calls += 1
         if self.calls == 4:
             raise KeyboardInterrupt
-        return super().price(config, even_if_over=even_if_over)
+        return super().price(trial, config, even_if_over=even_if_over)
 
 
 def test_ctrl_c_keeps_what_was_evaluated_and_the_artefacts_can_still_be_written(tmp_path: Path) -> None:
@@ -231,10 +231,10 @@ def test_a_stop_request_ends_the_seeds_between_two_trials(tmp_path: Path) -> Non
 class UnknownFigureEvaluator(DryEvaluator):
     """A GPU without an FP8 rate."""
 
-    def price(self, config: TrainingConfig, *, even_if_over: bool = False) -> EvaluationResult:
+    def price(self, trial: TrialConfig, config: TrainingConfig, *, even_if_over: bool = False) -> EvaluationResult:
         if config.fp8 is not None:
             raise UnknownFigureError("no FP8 rate")
-        return super().price(config, even_if_over=even_if_over)
+        return super().price(trial, config, even_if_over=even_if_over)
 
 
 def test_a_seed_that_cannot_be_priced_is_skipped_with_its_reason_and_costs_no_budget(tmp_path: Path) -> None:
