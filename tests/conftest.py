@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("thorough", max_examples=10_000)
 
 PROJECT_ROOT = Path(__file__).parent.parent
 SHARED = PROJECT_ROOT.parent / "shared"
