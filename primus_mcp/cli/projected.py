@@ -149,7 +149,7 @@ def _clusters(arguments: argparse.Namespace, fewest: int, per_node: int) -> list
 
 
 def resolve_projection(arguments: argparse.Namespace, extra: Mapping[str, Any] | None = None) -> list[Projected]:
-    """The configurations that the flags name, one a cluster; what the trainer would refuse goes to stderr. Raises InputError if it is all."""
+    """The configurations that the flags name, one a cluster; what the trainer would refuse goes to stderr. Raises InputError."""
     from primus_mcp.space.legality import check_legality
     from primus_mcp.space.parsing import parse_trial
     from primus_mcp.space.trainer_keys import resolve

@@ -12,6 +12,8 @@ from primus_mcp.errors import InputError
 if TYPE_CHECKING:
     from primus_mcp.validation.score import What
 
+HEADLINES = ("amd-headline", "nv-headline")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Rows, what of them, and how."""
@@ -23,13 +25,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", choices=("auto", "roofline", "origami"), default="auto", help="GEMM model")
     parser.add_argument("--profile", metavar="NAME", help="software profile instead of the one of the row's date, where its GPU has it")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write rows and groups as JSON (- for standard output)")
+    parser.add_argument(
+        "--leave-out",
+        metavar="FAMILY",
+        help="fit the rates again without this model family (each: every one in turn), then score it; time of the headline suites",
+    )
     parser.add_argument("--groups-only", action="store_true", help="print groups, skipped rows and assumptions, not every row")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; write the JSON."""
     from primus_mcp.cli.main import EXIT_OK
-    from primus_mcp.validation.report import document, report
+    from primus_mcp.validation.refit import leave_out
+    from primus_mcp.validation.report import document, leave_out_report, report
     from primus_mcp.validation.rows import read_rows, shipped_rows
     from primus_mcp.validation.score import score
 
@@ -37,6 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.suite and not any(arguments.suite in row.suite for row in rows):
         known = sorted({suite for row in rows for suite in row.suite})
         raise InputError(f"no row of suite {arguments.suite!r}", where="--suite", remedy=f"known: {', '.join(known) or 'none'}")
+    if arguments.leave_out is not None:
+        suites = (arguments.suite,) if arguments.suite else HEADLINES
+        print(leave_out_report(leave_out(rows, arguments.leave_out, suites=suites, backend=arguments.backend)))
+        return EXIT_OK
     what: tuple[What, ...] = (arguments.what,) if arguments.what else ("time", "memory")
     scored = score(rows, what=what, suite=arguments.suite, backend=arguments.backend, profile=arguments.profile)
     if arguments.json is not None:

@@ -100,12 +100,12 @@ class Ladder:
 
 
 def ladders(scored: Sequence[Scored]) -> tuple[Ladder, ...]:
-    """Rank correlation of every set of at least four different runs of one model, framework, GPU and number of GPUs."""
+    """Rank correlation of every set of at least four different runs of one model, release, GPU and number of GPUs."""
     found: dict[tuple[object, ...], list[Scored]] = defaultdict(list)
     for item in scored:
         if item.what == "time" and item.error_fraction is not None and item.row.task == "pretrain" and item.row.flags:
             row = item.row
-            found[row.model, row.framework, row.gpu, row.n_gpus, row.precision, row.seq].append(item)
+            found[row.model, row.framework, row.gpu, row.n_gpus, row.precision, row.seq, row.released].append(item)
     result = []
     for key, items in found.items():
         measured = [item.measured or 0.0 for item in items]

@@ -142,13 +142,17 @@ def _virtual_stages(arguments: dict[str, Any], vpp: int | None, pp: int) -> None
 def split_arguments(draft: Draft, arch: Architecture) -> dict[str, Any]:
     """Layers that do not divide over the stages: embedding and loss count as one each if that divides, else full stages and a light last.
 
-    As NVIDIA's recipes and Primus's layouts do it; where a layout is given or the layers divide, nothing changes.
+    As NVIDIA's recipes and Primus's layouts do it; torch spreads them evenly. With a layout, or if the layers divide, nothing changes.
     """
     arguments, ends = draft.arguments, _ENDS
     stages = (arguments.get("pipeline_model_parallel_size") or 1) * (arguments.get("num_virtual_stages_per_pipeline_rank") or 1)
     counted = sum(bool(arguments.get(key)) for key in ends)
     if arguments.get("pipeline_model_parallel_layout") or (arch.num_layers + counted) % stages == 0:
         return {}
+    if arguments.get("use_torch_fsdp2"):
+        few, more = divmod(arch.num_layers, stages)
+        draft.assumptions.append("uneven split: the first stages hold a layer more")
+        return _split(tuple(few + (stage < more) for stage in range(stages)), arch)
     if (arch.num_layers + len(ends)) % stages == 0 and not arch.mtp_num_layers:
         draft.assumptions.append("uneven split: embedding and loss count as one layer each")
         return dict.fromkeys(ends, True)
@@ -158,5 +162,10 @@ def split_arguments(draft: Draft, arch: Architecture) -> dict[str, Any]:
     if len(counts) != stages:
         few, more = divmod(arch.num_layers, stages)
         counts = [few + (stage < more) for stage in range(stages)]
-    layout = layout_text(tuple(counts), arch.mtp_num_layers)
-    return {**dict.fromkeys(ends, False), "num_virtual_stages_per_pipeline_rank": None, "pipeline_model_parallel_layout": layout}
+    return _split(tuple(counts), arch)
+
+
+def _split(counts: tuple[int, ...], arch: Architecture) -> dict[str, Any]:
+    """Arguments of a split by a layout."""
+    layout = layout_text(counts, arch.mtp_num_layers)
+    return {**dict.fromkeys(_ENDS, False), "num_virtual_stages_per_pipeline_rank": None, "pipeline_model_parallel_layout": layout}

@@ -9,6 +9,7 @@ from typing import Any
 
 from primus_mcp.validation.constants import free_constants
 from primus_mcp.validation.groups import Group, grouped, ladders
+from primus_mcp.validation.refit import LeftOut
 from primus_mcp.validation.score import Scored
 from primus_mcp.validation.statistics import Statistics
 
@@ -81,6 +82,21 @@ def report(scored: Sequence[Scored], *, rows: bool = True) -> str:
     lines += [*table_lines(scored), "", *skipped_lines(scored), *assumption_lines(scored)]
     lines.append(f"constants set against whole runs: {len(free.engine)} of the engine, {len(free.hardware)} rates of GPUs")
     return "\n".join(lines).strip()
+
+
+def leave_out_report(found: Sequence[LeftOut]) -> str:
+    """One line a family, then the mean over configurations of each vendor."""
+    lines = [f"{'family left out':24} {'vendor':8} {'conf.':>5} {'fitted on':>9} {'shipped':>8} {'refitted':>9}   scales of the refit"]
+    for item in found:
+        scales = ", ".join(f"{name} {value:.2f}" for name, value in item.scales.items() if value != 1.0) or "none moved"
+        numbers = f"{item.configurations:5} {item.fitted_on:9} {_percent(item.shipped):>8} {_percent(item.refitted):>9}"
+        lines.append(f"{item.family:24} {item.vendor:8} {numbers}   {scales}")
+    for vendor in sorted({item.vendor for item in found}):
+        own = [item for item in found if item.vendor == vendor]
+        total = sum(item.configurations for item in own)
+        shipped, refitted = (sum(getattr(item, name) * item.configurations for item in own) / total for name in ("shipped", "refitted"))
+        lines.append(f"{'all of them':24} {vendor:8} {total:5} {'':9} {_percent(shipped):>8} {_percent(refitted):>9}")
+    return "\n".join(lines)
 
 
 def document(scored: Sequence[Scored]) -> dict[str, Any]:

@@ -19,9 +19,10 @@ from primus_mcp.inputs.hardware_files import gpu_profile
 from primus_mcp.inputs.layout import parse_layout
 from primus_mcp.inputs.presets import PresetReader, config_roots, deep_merge
 from primus_mcp.inputs.trainer_arguments import read_training
-from primus_mcp.inputs.training import TrainingConfig
+from primus_mcp.inputs.training import Recompute, TrainingConfig
 from primus_mcp.inputs.workload import workload_from_arguments
 from primus_mcp.projection.memory import project_memory
+from primus_mcp.units import bytes_to_gb
 from primus_mcp.validation.errors import NotScoredError
 from primus_mcp.validation.layout import Draft, apply_batch, halve_micro_batch, split_arguments
 from primus_mcp.validation.models import FoundModel, find_architecture, qualifiers
@@ -30,6 +31,8 @@ from primus_mcp.validation.table import RECIPE_KEYS, Counter, Settings, find_exa
 from primus_mcp.validation.words import inherits, is_ladder, node_bytes_per_s, read_flags, read_precision, read_recompute
 
 _PLACEHOLDER_SEQ = 4096
+BY_OPERATOR = Recompute(granularity="selective", modules=("alternate_matmuls",))
+"""Selection by torch operator (TorchTitan's default): every second matmul is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +70,7 @@ def _apply_table(draft: Draft, row: Row, model: str | None) -> list[Settings]:
         raise NotScoredError(f"framework {row.framework} has no settings in the table")
     for entry in entries:
         draft.arguments |= entry.arguments
-        draft.config |= entry.config
+        draft.config |= {key: tuple(value) if isinstance(value, list) else value for key, value in entry.config.items()}
         draft.shape |= entry.shape
         draft.presets |= entry.presets
         draft.operators_only |= entry.operators_only
@@ -120,11 +123,11 @@ def _apply_recipe(draft: Draft, row: Row, model: str) -> None:
 
 
 def _graph_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """CUDA graphs: the whole iteration, or the scopes that leave only the experts to the host, count as one graph; others as none."""
+    """CUDA graphs: only a graph of the whole iteration is priced; graphs of some modules count as none."""
     scope = settings.get("cuda_graph_scope") or []
     scopes = {scope} if isinstance(scope, str) else set(scope)
     whole = settings.get("cuda_graph_impl") == "full_iteration" or "full_iteration" in scopes
-    return {"enable_cuda_graph": True} if whole or {"attn", "moe_router"} <= scopes else {}
+    return {"enable_cuda_graph": True} if whole else {}
 
 
 def _apply_texts(draft: Draft, row: Row, flags: str) -> None:
@@ -142,8 +145,9 @@ def _apply_texts(draft: Draft, row: Row, flags: str) -> None:
     if row.recompute is not None:
         changes = read_recompute(row.recompute)
         if draft.operators_only and changes["recompute_granularity"] == "selective":
-            raise NotScoredError("recomputation selected by torch operator is not priced")
-        draft.arguments |= changes
+            draft.config["recompute"] = BY_OPERATOR
+        else:
+            draft.arguments |= changes
 
 
 def _cluster(row: Row, draft: Draft, profile: str | None) -> tuple[Cluster, bool]:
@@ -164,7 +168,7 @@ def _cluster(row: Row, draft: Draft, profile: str | None) -> tuple[Cluster, bool
         num_nodes=row.n_gpus // per_node,
         gpus_per_node=per_node,
         profile=chosen,
-        hbm_capacity_gb=part.hbm_gb if part is not None and other else None,
+        hbm_capacity_gb=part.hbm_gb / gpu.hbm_nominal_gb * bytes_to_gb(gpu.hbm_bytes) if part is not None and other else None,
         memory_safety_margin=0.0,
     )
     draft.assumptions.append(f"software profile {chosen}")

@@ -15,7 +15,7 @@ from primus_mcp.projection.ops.backend import GemmBackend
 from primus_mcp.projection.performance import project_performance
 from primus_mcp.units import bytes_to_gb
 from primus_mcp.validation.errors import NotScoredError
-from primus_mcp.validation.resolve import Case, Ladders, resolve
+from primus_mcp.validation.resolve import BY_OPERATOR, Case, Ladders, resolve
 from primus_mcp.validation.rows import Row
 from primus_mcp.validation.table import Counter
 
@@ -93,6 +93,8 @@ def _memory(row: Row, case: Case) -> Scored:
 def _time(row: Row, case: Case, backend: GemmBackend) -> Scored:
     if case.other_part:
         raise NotScoredError("another part than the catalogue's GPU of that name: memory only")
+    if case.config.recompute == BY_OPERATOR:
+        raise NotScoredError("the time of recomputation by torch operator is not priced: memory only")
     projection = project_performance(case.arch, case.config, case.cluster, gemm_backend=backend)
     return Scored(
         row=row,
