@@ -24,7 +24,6 @@ from primus_mcp.version import PACKAGE_VERSION
 
 NAME, TITLE = "primus-mcp", "Primus tuning"
 DESCRIPTION = "Finds the fastest Primus training configuration that fits in memory, by projection"
-WEBSITE = "https://github.com/AMD-AGI/Primus"
 FIRST = ("open_session", "set_cluster")
 
 
@@ -58,7 +57,6 @@ class PrimusServer(MCPServer[None]):
             description=DESCRIPTION,
             instructions=prompt_text("instructions"),
             version=PACKAGE_VERSION,
-            website_url=WEBSITE,
             lifespan=lifespan,
             log_level="WARNING",
             subscriptions=app.bus,
