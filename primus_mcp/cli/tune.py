@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from primus_mcp.cli.common import add_cluster_arguments, add_engine_arguments, add_workload_arguments, count, positive_number
+from primus_mcp.cli.search_stage import add_search_arguments, require_known_trials, run_search
 from primus_mcp.errors import InputError
 
 if TYPE_CHECKING:
     from primus_mcp.cli.setup import Problem
-    from primus_mcp.reports.summary import StoppedBecause
+    from primus_mcp.reports.summary import AgentSummary, StoppedBecause
     from primus_mcp.session import TuningSession
 
-NO_AGENT = "WARNING: cannot import agent ({}); skipping LLM stage"
-NO_DRIVER = "the DSPy driver is not part of this version"
 MAX_LIMIT = 1e15
 PIPE_COLUMNS = 140
 
@@ -41,12 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", action="append", metavar="NAME=N", help="change a limit of the cluster file (repeatable)")
     parser.add_argument("--measured-tokens-per-s", type=positive_number, metavar="X", help="tokens/s/GPU of your own run of the baseline")
     parser.add_argument("--measured-memory-gb", type=positive_number, metavar="Y", help="GB/GPU of your own run of the baseline")
+    add_search_arguments(parser)
     add_engine_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Seeds, then the LLM stage where there is one; artefacts in every case."""
     from primus_mcp.cli.setup import resolve_problem, tell_notes
+    from primus_mcp.reports.summary import summary_json
 
     if arguments.measured_memory_gb and not arguments.measured_tokens_per_s:
         raise InputError("is given without --measured-tokens-per-s", where="--measured-memory-gb", remedy="give both")
@@ -55,12 +56,19 @@ def run(arguments: argparse.Namespace) -> int:
     tell_notes(problem)
     session = _open(arguments, problem)
     stopped: StoppedBecause = "seed plan finished"
-    if not arguments.agent_only:
-        stopped = _seeds(session)
+    agent: AgentSummary | None = None
+    if arguments.agent_only:
+        require_known_trials(session)
+    else:
+        stopped = _seeds(session, quiet=arguments.quiet)
     if not arguments.seed_only and stopped != "interrupted":
-        print(NO_AGENT.format(NO_DRIVER), file=sys.stderr)
-    session.finish(stopped)
-    return _report(arguments, session, interrupted=stopped == "interrupted")
+        stopped, agent = run_search(arguments, session)
+    outcome = session.finish(stopped, agent=agent)
+    if arguments.json:
+        print(summary_json(outcome), end="")
+    else:
+        _report(arguments, session, agent)
+    return _exit_code(session, interrupted=stopped == "interrupted")
 
 
 def _out_dir(arguments: argparse.Namespace, problem: Problem) -> Path:
@@ -104,13 +112,13 @@ def _open(arguments: argparse.Namespace, problem: Problem) -> TuningSession:
     )
 
 
-def _seeds(session: TuningSession) -> StoppedBecause:
+def _seeds(session: TuningSession, *, quiet: bool) -> StoppedBecause:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     console = Console(stderr=True)
     columns = (TextColumn("seeds"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[best]}"))
-    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
         task = bar.add_task("seeds", total=None, best="")
 
         def show(done: int, total: int, best: object) -> None:
@@ -123,10 +131,9 @@ def _seeds(session: TuningSession) -> StoppedBecause:
     return outcome.stopped_because
 
 
-def _report(arguments: argparse.Namespace, session: TuningSession, *, interrupted: bool) -> int:
+def _report(arguments: argparse.Namespace, session: TuningSession, agent: AgentSummary | None) -> None:
     from rich.console import Console
 
-    from primus_mcp.cli.main import EXIT_NOTHING_FITS, EXIT_OK, EXIT_STOPPED_EARLY
     from primus_mcp.reports.tables import trials_table
 
     records = session.history()
@@ -136,7 +143,14 @@ def _report(arguments: argparse.Namespace, session: TuningSession, *, interrupte
     if arguments.measured_tokens_per_s is not None:
         print(session.compare_baseline(arguments.measured_tokens_per_s, arguments.measured_memory_gb).text + "\n")
     print(session.report())
+    if agent is not None:
+        print(f"\n{agent.text}")
     print(f"\nartefacts in {session.folder.path}")
+
+
+def _exit_code(session: TuningSession, *, interrupted: bool) -> int:
+    from primus_mcp.cli.main import EXIT_NOTHING_FITS, EXIT_OK, EXIT_STOPPED_EARLY
+
     if interrupted:
         return EXIT_STOPPED_EARLY
     return EXIT_OK if session.best().best is not None else EXIT_NOTHING_FITS

@@ -78,6 +78,16 @@ class AgentSummary(_Record):
     unpriced_requests: int = Field(description="answered requests whose price is unknown")
     own_summaries: list[str] = Field(description="the model's own words about each round of this run; unchecked")
 
+    @property
+    def text(self) -> str:
+        """One line: `search by llm (rlm, openai/gpt-4o): 3 rounds, 14 proposals, ...; ended: ...`."""
+        who = ", ".join(part for part in (self.method if self.method != self.strategy else "", self.model or "") if part)
+        used = [f"{self.rounds} rounds", f"{self.proposals} proposals", f"{self.perf_calls} priced"]
+        if self.llm_requests:
+            used.append(f"{self.llm_requests} LLM requests, {self.input_tokens + self.output_tokens:,} tokens")
+            used.append("price unknown" if self.usd is None else f"{self.usd:,.4f} US$" + (" and more" if self.unpriced_requests else ""))
+        return f"search by {self.strategy}{f' ({who})' if who else ''}: {', '.join(used)}; ended: {self.stopped_because}"
+
 
 class Summary(_Record):
     """The fixed fields of summary.json. A field that has nothing to say is null."""

@@ -1,0 +1,1 @@
+"""The bundled driver: a planner and rounds of a language model over TOOLS, under budgets, headless."""

@@ -1,0 +1,33 @@
+"""Instructions of the planner and of a round, from `prompts/`; `agent.prompt_extras` of the cluster file stand at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from primus_mcp.tools.prompt_blocks import without_marks
+from primus_mcp.tools.prompt_files import prompt_text
+
+_METHODS = {
+    "rlm": "You work in a Python REPL: the inputs are variables, the tools are functions that return dicts; print what you want to see. "
+    "`llm_query`, `llm_query_batched` and `dspy` sub-agents are off and only raise.",
+    "react": "You call one tool at a time and see what it returns; call `finish` where the text says SUBMIT.",
+}
+
+
+def _text(name: str) -> str:
+    return without_marks(prompt_text(name))
+
+
+def _extras(extras: Sequence[str]) -> str:
+    return "\n\nFrom the user:\n" + "\n".join(f"- {extra}" for extra in extras) if extras else ""
+
+
+def planner_instructions(extras: Sequence[str]) -> str:
+    """The planner's text with the expert's guide."""
+    return f"{_text('planner')}\n\n{_text('guide')}{_extras(extras)}"
+
+
+def search_instructions(method: str, tools: Sequence[str], extras: Sequence[str], *, briefing: str) -> str:
+    """A round's text: the task, how it is worked on here, and where the search stands."""
+    off = "" if "evaluate_with_benchmark" in tools else "\nThis host cannot measure: there is no evaluate_with_benchmark."
+    return f"{_text('search')}\n\n{_METHODS[method]}{off}\n\nWhere the search stands\n{briefing}{_extras(extras)}"
