@@ -43,7 +43,7 @@ def inspect(target: list[str], era: str, *words: str) -> Any:
     """A call of the Inspector's command line; its JSON answer."""
     done = node("mcp-inspector", "--cli", *target, "--protocol-era", era, *words, "--format", "json", "-q")
     assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout)
+    return json.loads(done.stdout)["result"]
 
 
 @pytest.fixture
