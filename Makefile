@@ -8,7 +8,7 @@ WORKLOAD ?= examples/workloads/mixtral_8x22B_v0.1-BF16-pretrain.yaml
 CLUSTER  ?= examples/clusters/mi355x_4nodes.yaml
 OUT      ?= tuning_runs/mixtral_8x22B-mi355x_4nodes
 
-.PHONY: tune test lint types unit docs origami bench clean
+.PHONY: tune test lint types unit docs origami bench clean wheel
 
 tune: $(STAMP)
 	$(BIN)/primus-mcp tune --workload $(WORKLOAD) --target-cluster $(CLUSTER) --out-dir $(OUT) --seed-only --resume --reprice
@@ -31,6 +31,10 @@ docs: $(STAMP)
 # Optional GEMM backend: needs Debian's rocm-cmake, libamdhip64-dev and hipcc (no GPU).
 origami: $(STAMP)
 	PYTHON=$(BIN)/python sh scripts/build_origami.sh
+
+# Builds the wheel, installs it into an empty environment and uses it from an empty folder (half a minute of CPU, and the downloads).
+wheel: $(STAMP)
+	$(BIN)/python scripts/check_wheel.py
 
 bench: $(STAMP)
 	for file in benchmarks/*.py; do $(BIN)/python $$file || exit 1; done
