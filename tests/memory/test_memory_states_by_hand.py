@@ -37,6 +37,19 @@ def test_fsdp2_divides_weights_gradients_and_states_alike() -> None:
     assert rank.param_optimizer_bytes == 34_083_840 * 16 // 8
 
 
+def test_fsdp2_keeps_whole_fp8_copies_of_the_gathered_weights() -> None:
+    """A module keeps its FP8 copies (row and column, 1 + 1 B) from the first micro-batch to the last, at full size on any number of GPUs:
+    2 * (1024 * (1024 + 1024) + 1024 * 1024 + 3 * 1024 * 4096) elements. Layers gathered in FP8 keep none.
+    """
+    arch = dense(2, 1024, 4096, 8, 4, 1280, 128)
+    fsdp: dict[str, Any] = {"use_torch_fsdp2": True, "use_distributed_optimizer": False, "gradient_accumulation_fusion": False}
+    copies = 2 * 2 * (1024 * (1024 + 1024) + 1024 * 1024 + 3 * 1024 * 4096)
+    for world in (8, 64):
+        assert run(arch, world, fp8="hybrid", **fsdp).worst.components["fp8_weight_copies"] == copies
+    assert "fp8_weight_copies" not in run(arch, 8, fp8="hybrid", fp8_param_gather=True, **fsdp).worst.components
+    assert "fp8_weight_copies" not in run(arch, 8, fp8="hybrid", fsdp_param_bytes=4, **fsdp).worst.components
+
+
 def test_fsdp2_holds_two_gathered_layers_and_the_root_group() -> None:
     """Two layers in BF16 (2 * 2 B), one layer's gradient in BF16 and fp32 (2 + 4 B), the embedding's weight, weight and gradient of norm
     and output matrix."""

@@ -2,7 +2,7 @@
 
 N_d dense and N_x routed-expert elements of a rank; shards: dp * cp for dense, expert_dp for experts (Megatron's distributed optimizer).
   weights 2 (N_d + N_x); main gradients g (N_d + N_x), never sharded; optimizer o (N_d / (dp cp) + N_x / expert_dp)
-With g = 4 and o = 4 + 4 + 4 that is 18 B a parameter unsharded. Torch FSDP2 divides all three by dp * cp.
+With g = 4 and o = 4 + 4 + 4 that is 18 B a parameter unsharded. Torch FSDP2 divides all three by dp * cp, but not FP8 copies.
 Source: NVIDIA/Megatron-LM core/optimizer/distrib_optimizer.py; 14 B200 runs within 0.33%.
 Known error: none for BF16; no run tests FP8 copies.
 """
@@ -47,7 +47,7 @@ def static_memory(stage: Stage, arch: Architecture, config: TrainingConfig, plac
     if config.finetune == "lora":
         return _lora(stage, arch, config, placement)
     if config.use_torch_fsdp2:
-        return _fully_sharded(config, held.total, shards)
+        return _fully_sharded(stage, config, shards)
     dense_shards, expert_shards = (shards, placement.expert_dp) if config.use_distributed_optimizer else (1, 1)
     owned = held.dense / dense_shards + held.expert / expert_shards
     primary, copies = _fp8_weights(stage, config)
@@ -98,21 +98,26 @@ def _fp8_weights(stage: Stage, config: TrainingConfig) -> tuple[float, float]:
     return saved, copies
 
 
-def _fully_sharded(config: TrainingConfig, parameters: int, shards: int) -> StaticMemory:
+def _fully_sharded(stage: Stage, config: TrainingConfig, shards: int) -> StaticMemory:
     """Torch FSDP2: every state divided by dp * cp. Gradients are kept in the dtype of the BF16 parameters (reduced in fp32, then cast
     back); their fp32 copy for the step is sharded and exists without activations: 2 + 2 + 12 B a parameter, 20 B during the step.
     Parameters sharded in fp32 (TorchTitan) are their own master copy: 4 + 4 + 8 B.
 
-    Source: torch fully_shard foreach_reduce; Megatron-LM core/optimizer/optimizer.py (main_param.grad = grad.float()).
+    FP8 copies are not sharded: a module casts the gathered weight in the first micro-batch and keeps the whole copy for the others
+    (TE knows sharded copies only through `fsdp_group`, which Megatron does not pass), unless layers are gathered in FP8 or cast anew in
+    each micro-batch, as TorchTitan does.
+
+    Source: torch fully_shard foreach_reduce; Megatron-LM core/optimizer/optimizer.py (main_param.grad = grad.float()),
+    core/extensions/transformer_engine.py (is_first_microbatch); TransformerEngine module/base.py get_weight_workspace.
     """
-    owned = parameters / shards
+    owned = stage.parameters.total / shards
     size = config.fsdp_param_bytes
     own_master = size >= FP32_BYTES
     return StaticMemory(
         weights_bytes=owned * size,
         main_gradients_bytes=owned * size,
         optimizer_states_bytes=owned * (optimizer_bytes_per_parameter(config) - (config.main_param_bytes if own_master else 0)),
-        fp8_weight_copies_bytes=0.0,
+        fp8_weight_copies_bytes=0.0 if own_master or config.fp8_param_gather else _fp8_weights(stage, config)[1],
         step_transient_bytes=0.0 if own_master else owned * FP32_BYTES,
     )
 
