@@ -9,13 +9,22 @@ class PrimusMcpError(Exception):
     exit_code = 2
 
 
+_LONGEST_PART = 1200
+
+
+def _short(text: str) -> str:
+    """One line of bounded length, whatever value of the user's it quotes."""
+    line = " ".join(text.splitlines())
+    return line if len(line) <= _LONGEST_PART else f"{line[:_LONGEST_PART]}..."
+
+
 class InputError(PrimusMcpError):
     """A file, flag or proposal cannot be understood: names the field, the value and the remedy."""
 
     def __init__(self, problem: str, *, where: str | None = None, remedy: str | None = None) -> None:
         self.problem, self.where, self.remedy = problem, where, remedy
-        text = f"{where}: {problem}" if where else problem
-        super().__init__(f"{text}; {remedy}" if remedy else text)
+        text = f"{_short(where)}: {_short(problem)}" if where else _short(problem)
+        super().__init__(f"{text}; {_short(remedy)}" if remedy else text)
 
 
 class UnsupportedFeatureError(InputError):

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 import yaml
+from hostile import byte_edits, edited, mutated, mutations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hostile import byte_edits, edited, mutated, mutations
 from primus_mcp.api import resolve
 from primus_mcp.cli.main import main
 from primus_mcp.errors import InputError, PrimusMcpError
@@ -192,3 +192,9 @@ def test_an_out_dir_that_is_a_file_ends_with_code_2_and_its_remedy(tmp_path: Pat
     said = capsys.readouterr().err
     assert code == 2
     assert "--out-dir" in said.splitlines()[-1]
+
+
+def test_a_value_of_any_length_and_shape_is_quoted_in_one_bounded_line() -> None:
+    text = str(InputError(f"is {'x' * 100_000!r}\nand more", where="a\nb", remedy="write\u2028less"))
+    assert text.splitlines() == [text]
+    assert len(text) < 1500
