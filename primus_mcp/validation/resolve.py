@@ -17,7 +17,7 @@ from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.hardware import Cluster, GpuProfile
 from primus_mcp.inputs.hardware_files import gpu_profile
 from primus_mcp.inputs.layout import parse_layout
-from primus_mcp.inputs.presets import PresetReader, config_roots, deep_merge
+from primus_mcp.inputs.presets import PresetReader, bundled_root, config_roots, deep_merge
 from primus_mcp.inputs.trainer_arguments import read_training
 from primus_mcp.inputs.training import Recompute, TrainingConfig
 from primus_mcp.inputs.workload import workload_from_arguments
@@ -83,7 +83,8 @@ def _apply_table(draft: Draft, row: Row, model: str | None) -> list[Settings]:
 def _apply_example(draft: Draft, row: Row, model: str) -> None:
     example = find_example(row, model, ladder=is_ladder(row.flags))
     if example is None:
-        raise NotScoredError("Primus ships no example workload of this model")
+        draft.assumptions.append("no example workload of this model: Primus's presets alone")
+        return
     table = dict(draft.arguments)
     draft.example_gpus = example.gpus
     draft.arguments |= example.arguments | (table if row.task != "pretrain" else {})
@@ -199,6 +200,10 @@ def _dated(row: Row) -> Row:
     return row.model_copy(update={"released": dates[-1]}) if dates else row
 
 
+def _has_preset(model: str) -> bool:
+    return (bundled_root().path / "models" / "megatron" / f"{model}.yaml").is_file()
+
+
 def _preset(model: str) -> dict[str, Any]:
     reader = PresetReader(roots=config_roots(None, None), environment={})
     trainer = reader.flatten("pre_trainer.yaml", "modules", "megatron", model)
@@ -208,7 +213,7 @@ def _preset(model: str) -> dict[str, Any]:
 def _built(draft: Draft, found: FoundModel) -> tuple[Architecture, TrainingConfig]:
     """Primus builds its model from preset and overrides; the others train the catalogue's architecture."""
     shape = dict(draft.shape)
-    if draft.presets and found.name is not None:
+    if draft.presets and found.name is not None and _has_preset(found.name):
         arguments = _preset(found.name) | draft.arguments | split_arguments(draft, found.architecture)
         workload = workload_from_arguments(arguments, found.name, vocab="tokenizer")
         arch, config = workload.architecture, workload.baseline

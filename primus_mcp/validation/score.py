@@ -116,6 +116,13 @@ def _figures(row: Row, wanted: Iterable[What]) -> list[What]:
     return [what for what in wanted if stated[what]]
 
 
+def _unmeasured(row: Row, wanted: tuple[What, ...]) -> list[Scored]:
+    """A row without a figure to compare with; TFLOP/s is none, since conventions differ."""
+    if _figures(row, ("time", "memory")):
+        return []
+    return [Scored(row=row, what=wanted[0], skipped_reason="neither throughput, iteration time nor memory was measured")]
+
+
 def _scored_row(row: Row, flags: str, figures: list[What], backend: GemmBackend, profile: str | None) -> list[Scored]:
     try:
         case = resolve(row, flags, profile=profile)
@@ -138,13 +145,21 @@ def _with_twins(scored: list[Scored]) -> list[Scored]:
         if item.skipped_reason is not None or item.predicted is None:
             marked.append(item)
             continue
-        submissions = item.row.task != "pretrain" and item.what == "time"
-        figure = None if submissions else item.measured
-        shape = (item.row.gpu, item.row.n_gpus) if submissions else item.row.flags if item.what == "time" else None
-        key = (item.what, item.row.framework, item.row.model, item.row.task, shape, round(item.predicted, 3), figure)
+        key = _configuration_key(item)
         known = first.setdefault(key, item.row.id)
         marked.append(item if known == item.row.id else _same(item, known))
     return marked
+
+
+def _configuration_key(item: Scored) -> tuple[object, ...]:
+    """Equal for runs of one configuration. Fine-tuning rows are submissions: once a model, GPU, precision and size. Other rows repeat a
+    configuration where the prediction is the same, with the same flags (time) or the same figure (memory).
+    """
+    row = item.row
+    who = (item.what, row.framework, row.model, row.task, row.gpu, row.n_gpus, row.precision)
+    if item.what == "time":
+        return who if row.task != "pretrain" else (*who, row.flags, round(item.predicted or 0.0, 3))
+    return (*who, item.measured, round(item.predicted or 0.0, 3))
 
 
 def _same(item: Scored, known: str) -> Scored:
@@ -166,5 +181,6 @@ def score(
         flags = ladders.flags(row)
         if suite is not None and suite not in row.suite:
             continue
-        scored += _scored_row(row, flags, _figures(row, wanted), backend, profile)
+        figures = _figures(row, wanted)
+        scored += _scored_row(row, flags, figures, backend, profile) if figures else _unmeasured(row, wanted)
     return tuple(_with_twins(scored))

@@ -1,0 +1,120 @@
+"""`primus-mcp memory`, `performance` and `both` with the projection guide's flags."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from primus_mcp.cli.main import main
+from primus_mcp.inputs.cluster import make_cluster
+from primus_mcp.inputs.model_workload import workload_from_model
+from primus_mcp.projection.memory import project_memory
+from primus_mcp.reports.memory_tree import branches, memory_document
+from primus_mcp.reports.pipeline_trace import MAX_TASKS, chrome_trace, pipeline_trace
+
+MOE = ["--model", "qwen3_30B_A3B", "--gpu-arch", "mi355x", "--target-nodes", "1", "--target-ep-size", "8"]
+DENSE = ["--model", "llama3.1_70B", "--gpu-arch", "mi355x", "--target-nodes", "4", "--set", "pp=4", "--global-batch-size", "64"]
+PNG = b"\x89PNG"
+
+
+def test_memory_prints_every_rank_and_component_with_its_evidence(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["memory", *DENSE])
+    out = capsys.readouterr().out
+    assert all(f"rank {rank}" in out for rank in range(4)) and "rank 4" not in out
+    assert "[measured]" in out and "[derived]" in out and "optimizer_states" in out
+    assert "worst rank 0" in out and "allocated" in out and "mi355x has 287.98 GB" in out
+
+
+def test_the_branches_of_a_rank_hold_every_component_once() -> None:
+    workload, cluster = workload_from_model("qwen3_30B_A3B"), make_cluster("mi355x")
+    memory = project_memory(workload.architecture, workload.baseline, cluster)
+    for rank in memory.ranks:
+        parts = [name for found in branches(rank).values() for name in found]
+        assert sorted(parts) == sorted(rank.components)
+        assert sum(sum(found.values()) for found in branches(rank).values()) == rank.device_bytes
+    document = memory_document(memory, cluster)
+    for entry in document["ranks"]:
+        assert sum(part["gb"] for part in entry["components"].values()) == pytest.approx(entry["device_gb"])
+
+
+def test_exit_code_three_says_that_it_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["memory", *MOE, "--micro-batch-size", "64", "--json"]) == 3
+    assert json.loads(capsys.readouterr().out)["fits_physically"] == "does_not_fit"
+    assert main(["memory", *MOE, "--micro-batch-size", "1", "--enable-deepep", "--sync-free-stage", "1", "--json"]) == 0
+
+
+def test_performance_breaks_the_iteration_down_to_its_sum(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["performance", *MOE, "--gemm-backend", "roofline", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert sum(found["time_breakdown"].values()) == pytest.approx(found["iteration_ms"])
+    assert found["backend"] == "roofline" and found["bubble_ratio"] == 0
+
+
+def test_all_schedules_compare_with_the_reason_of_those_that_cannot_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["performance", *DENSE, "--schedule", "all", "--gemm-backend", "roofline"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    shown = {line[:30].strip() for line in lines}
+    assert {"1f1b", "interleaved, VPP 2", "zero-bubble", "zbv-formatted", "v-half", "v-min"} <= shown
+
+
+def test_gpus_and_sizes_compare_in_one_table(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--model", "llama3_8B", "--arch", "mi300x,mi355x", "--nodes", "1,2", "--gemm-backend", "roofline"]
+    assert main(["performance", *arguments]) == 0
+    out = capsys.readouterr().out
+    assert all(f"{nodes} x 8 {gpu}" in out for nodes in (1, 2) for gpu in ("mi300x", "mi355x"))
+
+
+def test_without_nodes_the_fewest_that_the_layout_needs_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["memory", "--model", "llama3.1_70B", "--gpu", "mi355x", "--set", "pp=16", "--global-batch-size", "64"])
+    assert "on 2 x 8 mi355x" in capsys.readouterr().out
+
+
+def test_a_configuration_that_cannot_run_is_bad_input_with_the_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["memory", *MOE, "--global-batch-size", "7"]) == 2
+    assert "GBS 7 is not a multiple of" in capsys.readouterr().err
+    assert main(["performance", "--model", "llama3_8B"]) == 2
+    assert "no GPU is named" in capsys.readouterr().err
+    assert main(["performance", *MOE, "--profiling-mode", "benchmark"]) == 2
+
+
+def test_the_gpu_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("PRIMUS_GPU_ARCH", "gfx942")
+    assert main(["performance", "--model", "llama3_8B", "--gemm-backend", "roofline"]) == 0
+    assert "mi300x" in capsys.readouterr().out
+
+
+def test_the_trace_holds_every_task_once_and_no_rank_runs_two_at_a_time(tmp_path: Path) -> None:
+    target = tmp_path / "trace.json"
+    assert main(["performance", *DENSE, "--gemm-backend", "roofline", "--trace", str(target)]) == 0
+    events = [event for event in json.loads(target.read_text(encoding="utf-8"))["traceEvents"] if event["ph"] == "X"]
+    micro_batches = 64 // 8
+    assert len(events) == 4 * micro_batches * 2
+    for rank in range(4):
+        own = sorted((event["ts"], event["ts"] + event["dur"]) for event in events if event["tid"] == rank)
+        assert all(after[0] >= before[1] - 1e-6 for before, after in pairwise(own))
+
+
+def test_a_trace_of_thousands_of_micro_batches_is_cut_and_says_so() -> None:
+    workload = workload_from_model("llama3_8B", gbs=65_536, mbs=1)
+    found = pipeline_trace(workload.architecture, workload.baseline, make_cluster("mi355x"), backend="roofline")
+    assert found.micro_batches < found.all_micro_batches == 8192 or found.all_micro_batches * 3 <= MAX_TASKS
+    shown = chrome_trace(found)["otherData"]["shown"]
+    assert shown == f"{found.micro_batches} of {found.all_micro_batches} micro-batches"
+
+
+@pytest.mark.parametrize("command", ["memory", "performance", "both"])
+def test_pictures_are_written(command: str, tmp_path: Path) -> None:
+    target = tmp_path / "picture.png"
+    main([command, *DENSE, "--gemm-backend", "roofline", "--plot", str(target)])
+    assert target.read_bytes().startswith(PNG)
+    assert main([command, *DENSE, "--gemm-backend", "roofline", "--plot", str(tmp_path / "absent" / "picture.png")]) == 2
+
+
+def test_both_prints_memory_and_time_of_one_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["both", *DENSE, "--gemm-backend", "roofline", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) == {"memory", "performance"}
+    assert found["memory"]["configuration"] == found["performance"]["configuration"]

@@ -1,0 +1,137 @@
+"""Predictions, groups and statistics."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from primus_mcp.inputs.hardware_files import gpu_profile
+from primus_mcp.validation.constants import free_constants, is_fitted
+from primus_mcp.validation.groups import GROUPS, grouped, ladders
+from primus_mcp.validation.refit import SCALES, family_of, leave_out, scaled_profile
+from primus_mcp.validation.report import document, report
+from primus_mcp.validation.rows import Row, shipped_rows
+from primus_mcp.validation.score import Scored, score
+from primus_mcp.validation.statistics import percentile, spearman, statistics
+
+
+def scored(measured: float, predicted: float, **changes: object) -> Scored:
+    own = Row(id=str(changes.pop("id", measured)), model="m", gpu="MI355X", suite=("amd-headline",), flags=str(changes.pop("flags", "")))
+    return Scored(row=own, what="time", measured=measured, predicted=predicted, **changes)  # type: ignore[arg-type]
+
+
+def test_statistics_of_four_errors_by_hand() -> None:
+    found = statistics([scored(100, 110), scored(200, 180), scored(50, 50), scored(10, 13)])
+    assert (found.figures, found.rows) == (4, 4)
+    assert found.mape == pytest.approx((0.1 + 0.1 + 0 + 0.3) / 4)
+    assert found.bias == pytest.approx((0.1 - 0.1 + 0 + 0.3) / 4)
+    assert found.median == pytest.approx(0.1) and found.p90 == pytest.approx(0.3) and found.worst == pytest.approx(0.3)
+
+
+def test_runs_of_one_configuration_count_once_with_their_median_error() -> None:
+    first = scored(100, 110, id="a")
+    twins = [replace(scored(100, 130, id="b"), same_as="a"), replace(scored(100, 120, id="c"), same_as="a")]
+    found = statistics([first, *twins])
+    assert (found.figures, found.rows) == (1, 3) and found.mape == pytest.approx(0.2)
+
+
+def test_submissions_of_one_fine_tuning_run_count_once_a_gpu_and_size() -> None:
+    rows = [row for row in shipped_rows() if row.task == "lora" and row.gpu.startswith("MI") and row.n_gpus == 8]
+    found = score(rows, what=("time",), backend="roofline")
+    assert len(rows) > 10 and len({item.same_as or item.row.id for item in found}) == 2
+
+
+def test_spearman_is_one_for_any_rising_map_and_minus_one_for_a_falling_one() -> None:
+    values = [3.0, 1.0, 2.0, 5.0]
+    assert spearman(values, [value**3 for value in values]) == pytest.approx(1.0)
+    assert spearman(values, [-value for value in values]) == pytest.approx(-1.0)
+    assert spearman(values, [1.0] * 4) is None
+    assert percentile([1.0, 2.0, 3.0, 4.0], 0.5) == 2.0
+
+
+def test_verdicts_are_judged_by_what_happened() -> None:
+    ran = Row(id="ran", model="m", gpu="MI355X", mem_gb=10.0)
+    failed = Row(id="oom", model="m", gpu="MI355X", mem_kind="OOM: needs more")
+    assert Scored(row=ran, what="memory", verdict="does_not_fit").verdict_is_wrong is True
+    assert Scored(row=ran, what="memory", verdict="at_risk").verdict_is_wrong is False
+    assert Scored(row=failed, what="memory", verdict="fits").verdict_is_wrong is True
+    assert Scored(row=failed, what="memory", verdict="does_not_fit").verdict_is_wrong is False
+
+
+def test_the_memory_of_megatron_core_runs_is_within_a_fifth_of_a_per_cent() -> None:
+    found = grouped(score(shipped_rows(), what=("memory",), suite="memory"))
+    by_name = {group.name: numbers for group, numbers in found.items()}
+    allocated = by_name["Megatron-Core, allocated"]
+    assert allocated.figures == 14 and allocated.rows == 34
+    assert allocated.mape is not None and allocated.mape <= 0.002
+    device = by_name["AMD, device"]
+    assert device.mape is not None and device.mape <= 0.025
+    everything = by_name["all runs with a stated configuration"]
+    assert everything.mape is not None and everything.mape <= 0.03 and everything.verdicts_wrong == 0
+    assert everything.at_risk <= 0.15 * everything.figures
+
+
+def test_a_group_that_has_rows_is_never_silently_missing() -> None:
+    found = grouped(score(shipped_rows(), what=("time",), backend="roofline"))
+    assert {group.name for group in GROUPS if group.what == "time"} == {group.name for group in found}
+
+
+def test_the_order_of_a_ladder_of_features_is_kept() -> None:
+    rows = [row for row in shipped_rows() if row.model.startswith("DeepSeek-V2") and row.gpu == "MI355X" and row.task == "pretrain"]
+    found = ladders(score(rows, what=("time",), backend="roofline"))
+    assert len(found) == 2 and min(ladder.spearman for ladder in found) >= 0.9
+
+
+def test_the_document_has_a_row_a_figure_and_is_plain_json() -> None:
+    rows = shipped_rows()[:30]
+    found = score(rows, backend="roofline")
+    text = json.loads(json.dumps(document(found), allow_nan=False))
+    assert set(text["rows"][0]) == {"id", "what", "measured", "predicted", "error_fraction", "verdict", "skipped_reason", "assumptions"}
+    assert len(text["rows"]) == len(found)
+    for entry in text["rows"]:
+        assert (entry["skipped_reason"] is None) == (entry["predicted"] is not None)
+        if entry["error_fraction"] is not None:
+            assert entry["error_fraction"] == pytest.approx(entry["predicted"] / entry["measured"] - 1)
+    assert all(entry["assumptions"] for entry in text["rows"] if entry["predicted"] is not None)
+
+
+def test_the_report_lists_the_worst_row_first_and_counts_what_was_left_out() -> None:
+    rows = (*shipped_rows()[:12], Row(id="x", model="Nobody-7B", gpu="MI355X", n_gpus=8, mem_gb=1.0, framework="Primus/Megatron-LM"))
+    text = report(score(rows, what=("memory",)))
+    errors = [abs(float(line.split("%")[0])) for line in text.splitlines()[:10]]
+    assert errors == sorted(errors, reverse=True)
+    assert "skipped   1 (memory): model is not in the catalogue" in text
+
+
+def test_fitted_constants_are_counted_by_what_their_sources_say() -> None:
+    assert is_fitted("fitted on single-node rows") and not is_fitted("counted: one cast a linear input")
+    free = free_constants()
+    assert free.engine and all(":" in name for name in (*free.engine, *free.hardware))
+
+
+def test_scales_of_one_change_nothing_and_an_efficiency_never_passes_one() -> None:
+    profile = next(iter(gpu_profile("mi355x").profiles.values()))
+    ones = dict.fromkeys(SCALES, 1.0)
+    same = scaled_profile(profile, ones)
+    assert all(getattr(same, name) == getattr(profile, name) for name in profile.__dataclass_fields__)
+    double = scaled_profile(profile, dict.fromkeys(SCALES, 2.0))
+    assert double.sustained_flops["bf16"] == 2 * profile.sustained_flops["bf16"]
+    assert double.elementwise_hbm_efficiency <= 1 and double.deepep_link_efficiency <= 1
+
+
+def test_families_are_names_without_sizes() -> None:
+    assert [family_of(name) for name in ("llama3.1_70B", "qwen3_30B_A3B", "deepseek_v2_lite", "mixtral_8x7B_v0.1", "MPT 30b")] == [
+        "llama3.1",
+        "qwen3",
+        "deepseek_v2_lite",
+        "mixtral",
+        "mpt",
+    ]
+
+
+def test_a_family_is_scored_with_rates_that_never_saw_it() -> None:
+    (found,) = leave_out(shipped_rows(), "qwen3", suites=("amd-headline",), backend="roofline")
+    assert found.vendor == "amd" and found.fitted_on >= 6
+    assert 0 < found.refitted < 1 and set(found.scales) == set(SCALES)
