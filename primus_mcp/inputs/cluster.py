@@ -14,7 +14,7 @@ from primus_mcp.inputs.hardware import Cluster, GpuProfile, Network, SoftwarePro
 from primus_mcp.inputs.hardware_config import read_hardware_config
 from primus_mcp.inputs.hardware_files import gpu_profile, with_network
 from primus_mcp.inputs.own_gpu import any_gpu
-from primus_mcp.inputs.yaml_loader import load_yaml
+from primus_mcp.inputs.yaml_loader import is_file, load_yaml
 from primus_mcp.units import GIB, MHZ
 
 DEFAULT_MARGIN = 0.10
@@ -111,7 +111,7 @@ def find_hardware_config(text: str, *, base: Path | None, primus_root: Path | No
         folders += [primus_root] if primus_root is not None else []
     candidates = [path] if path.is_absolute() else list(dict.fromkeys((folder / path).absolute() for folder in folders))
     for candidate in candidates:
-        if candidate.is_file():
+        if is_file(candidate):
             return candidate
     looked = ", ".join(str(candidate) for candidate in candidates)
     remedy = "give the path from the cluster file, or --primus-root, or leave it out to use the catalogue's own network"

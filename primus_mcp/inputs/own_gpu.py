@@ -14,7 +14,7 @@ from primus_mcp.errors import InputError, UnknownFigureError
 from primus_mcp.inputs.explain_validation import did_you_mean
 from primus_mcp.inputs.hardware import GpuProfile
 from primus_mcp.inputs.hardware_files import catalogue_document, gpu_aliases, gpu_names, gpu_profile, read_profile
-from primus_mcp.inputs.yaml_loader import load_yaml
+from primus_mcp.inputs.yaml_loader import is_file, load_yaml
 from primus_mcp.units import TFLOPS
 
 _WORDS: Mapping[str, tuple[object, ...]] = {
@@ -230,4 +230,4 @@ def any_gpu(name: str, base: Path | None) -> GpuProfile:
         return gpu_profile(name)
     path = Path(name).expanduser()
     beside = base / path if base is not None else path
-    return read_gpu_file(beside if not path.is_file() and beside.is_file() else path).profile
+    return read_gpu_file(beside if not is_file(path) and is_file(beside) else path).profile

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.findings import Finding
-from primus_mcp.inputs.yaml_loader import load_yaml, substitute
+from primus_mcp.inputs.yaml_loader import is_file, load_yaml, substitute
 
 Origin = Literal["workload", "--primus-root", "checkout", "bundled"]
 Kind = Literal["models", "modules"]
@@ -109,7 +109,7 @@ class PresetReader:
     def _find(self, relative: PurePosixPath, where: str) -> tuple[Path, Origin]:
         for root in self.roots:
             path = root.path.joinpath(*relative.parts)
-            if path.is_file():
+            if is_file(path):
                 return path, root.origin
         looked = ", ".join(root.origin if root.origin == "bundled" else str(root.path) for root in self.roots)
         raise InputError(f"{relative} was not found (looked in: {looked})", where=where, remedy="name a Primus checkout with --primus-root")

@@ -45,6 +45,14 @@ def _construct_mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
 _PlainLoader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
 
 
+def is_file(path: Path) -> bool:
+    """Whether a regular file is there; a name that the file system cannot hold is not."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def read_text(path: Path) -> str:
     """The text of a regular UTF-8 file of at most 2 MB, without a byte-order mark."""
     where = str(path)
