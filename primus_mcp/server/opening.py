@@ -12,19 +12,17 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from primus_mcp.api import resolve
 from primus_mcp.errors import InputError, UnsupportedFeatureError
 from primus_mcp.evaluation.digest import digest
-from primus_mcp.evaluation.evaluators import Rules, make_evaluator
 from primus_mcp.inputs.cluster import TargetCluster, find_hardware_config, parse_cluster
+from primus_mcp.inputs.model_workload import workload_from_model
 from primus_mcp.inputs.published import published_models
 from primus_mcp.inputs.workload import PRETRAIN_MODULE, Workload, read_workload, workload_from_arguments
 from primus_mcp.inputs.yaml_loader import MAX_BYTES, load_yaml, parse_text
 from primus_mcp.server.fence import Fence
 from primus_mcp.server.options import ServeOptions
 from primus_mcp.session import TuningSession
-from primus_mcp.space.adapted import adapt_baseline
 from primus_mcp.space.knobs import KnobValue
 from primus_mcp.space.parsing import parse_trial
 from primus_mcp.trials.storage import write_atomic
@@ -35,7 +33,6 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9_.+-]+")
 _DIGITS = 8
 INLINE = "workload (inline)"
 INLINE_CLUSTER = "cluster (inline)"
-DEFAULT_MBS, DEFAULT_GBS, DEFAULT_SEQ_LENGTH = 1, 256, 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,28 +67,14 @@ def is_inline(text: str) -> bool:
 
 
 def _catalogue_file(name: str) -> Path | None:
-    """A bundled workload of that model, by its file's stem or the model's name."""
+    """A bundled workload, by its file's stem."""
     for folder in (files("primus_mcp") / "_examples" / "workloads", Path(__file__).parents[2] / "examples" / "workloads"):
         if folder.is_dir():
-            for entry in sorted(folder.iterdir(), key=lambda item: item.name):
-                if entry.name == f"{name}.yaml" or entry.name.startswith(f"{name}-"):
+            for entry in folder.iterdir():
+                if entry.name == f"{name}.yaml":
                     with as_file(entry) as path:
                         return path
     return None
-
-
-def _catalogue_text(name: str) -> str:
-    """A plain pretraining workload of a preset of the catalogue: mock data, BF16, no parallelism of its own."""
-    overrides = {
-        "micro_batch_size": DEFAULT_MBS,
-        "global_batch_size": DEFAULT_GBS,
-        "seq_length": DEFAULT_SEQ_LENGTH,
-        "max_position_embeddings": DEFAULT_SEQ_LENGTH,
-        "mock_data": True,
-        "enable_primus_turbo": True,
-    }
-    module = {"framework": "megatron", "config": "pre_trainer.yaml", "model": f"{name}.yaml", "overrides": overrides}
-    return yaml.safe_dump({"exp_name": f"{name}-pretrain", "modules": {PRETRAIN_MODULE: module}}, sort_keys=False)
 
 
 def _from_text(text: str, options: ServeOptions, where: str) -> Workload:
@@ -122,7 +105,7 @@ def load_workload(request: Request, fence: Fence, options: ServeOptions) -> Work
     elif (bundled := _catalogue_file(source)) is not None:
         workload = read_workload(bundled, primus_root=options.primus_root, environment=environment())
     elif source in published_models():
-        workload = replace(_from_text(_catalogue_text(source), options, source), name=source)
+        return workload_from_model(source, seq_length=request.seq_length or None, gbs=request.global_batch_size or None)
     elif "/" in source or "\\" in source or source.endswith((".yaml", ".yml")):
         workload = read_workload(fence.path(source, "workload"), primus_root=options.primus_root, environment=environment())
     else:
@@ -206,17 +189,21 @@ def start_session(
 ) -> tuple[TuningSession, tuple[str, ...]]:
     """The session and the lines that say how the baseline was adapted. `folder_on(cluster name)` None: the default place."""
     workload, target, pins = load_workload(request, fence, options), load_cluster(request, fence, options), pins_of(request)
-    adapted = adapt_baseline(workload, target.cluster, gbs=request.global_batch_size or None)
-    rules = Rules(
-        workload=adapted.workload, cluster=target.cluster, axes=target.axes.model_dump(), pins=pins, allow_policy=options.allow_policy
+    problem = resolve(
+        workload,
+        target,
+        gbs=request.global_batch_size or None,
+        pins=pins,
+        allow_policy=options.allow_policy,
+        mode=options.mode,
     )
     session = TuningSession.open(
-        adapted.workload,
+        problem.workload,
         target,
-        make_evaluator(rules, mode=options.mode),
+        problem.evaluator,
         folder_on(target.cluster.name) or run_folder(request, workload, target, options),
         reprice=request.reprice,
         limits=options.limits,
         pins=pins,
     )
-    return session, adapted.lines
+    return session, problem.adapted.lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from functools import partial
 from typing import Any
 
@@ -21,6 +20,7 @@ from primus_mcp.server.host import status
 from primus_mcp.server.jobs import ANSWER_WITHIN_S, Job
 from primus_mcp.server.schemas import SESSION_ID, argument_model, check_arguments, input_schema, output_schema
 from primus_mcp.server.sessions import OpenSession
+from primus_mcp.server.wording import for_tools
 from primus_mcp.tools.registry import Tool, ToolContext
 from primus_mcp.tools.results import Picture, Result
 from primus_mcp.tools.text import MAX_RESULT_CHARACTERS, clean
@@ -29,26 +29,12 @@ MAX_ERROR = 2_000
 POLL_S = 0.1
 SLOW = ("open_session", "set_cluster", "evaluate_simulate", "evaluate_memory_only", "explain_trial", "plot_trials", "export_best")
 WAITING = ("get_job", "cancel_job", "query_llm")
-_COMMAND_LINE = (
-    (re.compile(r"raise it with --budget \S+"), "raise it with set_budget"),
-    (
-        re.compile(r"use another --out-dir, or --resume --reprice to price them again"),
-        "open_session with reprice=true, or with another out_dir",
-    ),
-    (re.compile(r"--out-dir"), "out_dir"),
-    (re.compile(r"--pin\b"), "pin of open_session"),
-    (re.compile(r"where --gbs|^--gbs"), "global_batch_size"),
-    (re.compile(r", or --scale-gbs"), ""),
-)
 _log = logging.getLogger(__name__)
 
 
 def told(error: PrimusMcpError) -> str:
     """The text of an error in terms of tools instead of the command line."""
-    text = str(error)
-    for pattern, replacement in _COMMAND_LINE:
-        text = pattern.sub(replacement, text)
-    return clean(text, MAX_ERROR)
+    return clean(for_tools(str(error)), MAX_ERROR)
 
 
 def as_call_result(result: Result) -> CallToolResult:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from mcp import Client
 
 Mode = Literal["auto", "legacy"]
-MIXTRAL = {"workload": "mixtral_8x22B_v0.1", "gpu": "mi355x", "nodes": 4}
+MIXTRAL = {"workload": "mixtral_8x22B_v0.1-BF16-pretrain", "gpu": "mi355x", "nodes": 4}
 LLAMA = {"workload": "llama3.1_8B", "gpu": "mi300x", "nodes": 1}
 TOKEN = "a-long-enough-test-token"
 OTHER_TOKEN = "another-long-enough-token"

@@ -27,7 +27,7 @@ const call = async (name, args = {}, options = {}) => {
 };
 
 await client.listTools(); // compiles the output schemas: results are checked against them below
-const { session_id } = await call("open_session", { workload: "mixtral_8x22B_v0.1", gpu: "mi355x", nodes: 4 });
+const { session_id } = await call("open_session", { workload: "mixtral_8x22B_v0.1-BF16-pretrain", gpu: "mi355x", nodes: 4 });
 let updates = 0;
 client.setNotificationHandler(ResourceUpdatedNotificationSchema, () => { updates += 1; });
 await client.subscribeResource({ uri: `primus://sessions/${session_id}/trials` });
