@@ -14,6 +14,7 @@ from primus_mcp.validation.groups import Group, grouped, ladders
 from primus_mcp.validation.rows import Row, shipped_rows
 from primus_mcp.validation.score import Scored, score
 from primus_mcp.validation.statistics import Statistics
+from primus_mcp.validation.words import vocabulary
 
 PATH = Path("docs") / "accuracy.md"
 _INTRODUCTION = """# Accuracy
@@ -71,6 +72,23 @@ def _counted(title: str, texts: Counter[str]) -> list[str]:
     return [f"## {title}", "", *(f"- {count}: {text}" for text, count in texts.most_common()), ""]
 
 
+def _schema_section() -> list[str]:
+    """What a row of one's own may say."""
+    lines = [
+        "## Your own runs",
+        "",
+        "One JSON object a line; `null` or a missing key means that it is not known. Other keys are ignored.",
+        "",
+    ]
+    lines += ["| key | meaning |", "|---|---|", *(f"| {name} | {field.description} |" for name, field in Row.model_fields.items()), ""]
+    lines += ["Words that `flags` may hold, as regular expressions, and what each switches on:", ""]
+    for word in vocabulary()["words"]:
+        meaning = {**word.get("arguments", {}), **word.get("config", {})}
+        shown = ", ".join(f"{key}: {value}" for key, value in meaning.items()) or f"left out: {word['unpriced']}"
+        lines.append(f"- `{word['pattern']}`: {shown}")
+    return [*lines, ""]
+
+
 def accuracy_document(rows: Sequence[Row], backends: Sequence[GemmBackend]) -> str:
     """The page. Time once a backend, memory once."""
     scored = {backend: score(rows, what=("time",), backend=backend) for backend in backends}
@@ -84,6 +102,7 @@ def accuracy_document(rows: Sequence[Row], backends: Sequence[GemmBackend]) -> s
     lines += _counted("Left out", Counter(f"{item.what}: {item.skipped_reason}" for item in everything if item.skipped_reason))
     assumed = Counter(text for item in everything if not item.skipped_reason for text in item.assumptions)
     lines += _counted("Assumed, with the number of figures that rest on it", assumed)
+    lines += _schema_section()
     lines += ["## Constants set against whole training runs", ""]
     lines += [f"- {len(free.engine)} of the engine: {', '.join(free.engine)}"]
     lines += [f"- {len(free.hardware)} rates of GPUs: {', '.join(free.hardware)}"]

@@ -72,6 +72,9 @@ def _micro_batch(draft: Draft, row: Row, flags: str) -> None:
     local = number_after("local_batch", flags)
     if row.mbs is not None:
         return
+    if (said := number_after("micro_batch_size", flags)) is not None:
+        draft.arguments["micro_batch_size"] = said
+        return
     if local is not None:
         draft.arguments["micro_batch_size"] = max(1, local // (draft.arguments.get("pipeline_model_parallel_size") or 1))
         draft.assumptions.append("micro-batch: local batch / PP")

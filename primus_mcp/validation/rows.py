@@ -39,37 +39,43 @@ class Row(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, strict=True)
 
-    id: str = Field(min_length=1)
-    model: str = Field(min_length=1)
-    gpu: str = Field(min_length=1)
-    n_gpus: PositiveInt | None = None
-    framework: str | None = None
-    released: str | None = Field(default=None, pattern=r"^20\d\d-\d\d$", description="year and month of the software")
-    task: str = "pretrain"
-    arch: dict[str, Any] | None = None
-    part: Part | None = None
-    precision: str | None = None
-    seq: PositiveInt | None = None
-    mbs: PositiveInt | None = None
-    gbs: PositiveInt | None = None
-    tp: PositiveInt | None = None
-    pp: PositiveInt | None = None
-    ep: PositiveInt | None = None
-    cp: PositiveInt | None = None
-    vpp: PositiveInt | None = None
-    dp: PositiveInt | None = None
-    etp: PositiveInt | None = None
-    fsdp: bool | None = None
-    dist_opt: bool | None = None
-    recompute: str | None = None
-    flags: str | None = None
-    tokens_s_gpu: PositiveFloat | None = None
-    iter_s: PositiveFloat | None = None
-    mem_gb: PositiveFloat | None = None
-    mem_kind: str | None = None
-    trust: Trust = "table"
-    config_completeness: Completeness = "A"
-    suite: tuple[str, ...] = Field(default=(), strict=False)
+    id: str = Field(min_length=1, description="your name for the run")
+    model: str = Field(
+        min_length=1, description="a model of the catalogue, in any spelling; `, 4 layers` behind it is a slice of `arch.num_layers`"
+    )
+    gpu: str = Field(min_length=1, description="a GPU of the catalogue")
+    n_gpus: PositiveInt | None = Field(default=None, description="GPUs of the run")
+    framework: str | None = Field(default=None, description="chooses the settings that the row leaves out, for example Primus/Megatron-LM")
+    released: str | None = Field(default=None, pattern=r"^20\d\d-\d\d$", description="year and month of the software: chooses the profile")
+    task: str = Field(default="pretrain", description="pretrain, sft, lora or lora-sft")
+    arch: dict[str, Any] | None = Field(
+        default=None, description="num_layers, hidden, heads, ffn, vocab of a GPT that is not in the catalogue"
+    )
+    part: Part | None = Field(default=None, description="hbm_gb and hbm_tb_per_s of a GPU that is not the catalogue's part")
+    precision: str | None = Field(default=None, description="BF16, FP8, FP8-CS, MXFP8, NVFP4")
+    seq: PositiveInt | None = Field(default=None, description="tokens a sequence")
+    mbs: PositiveInt | None = Field(default=None, description="sequences of a micro-batch")
+    gbs: PositiveInt | None = Field(default=None, description="sequences of the global batch")
+    tp: PositiveInt | None = Field(default=None, description="tensor-parallel size")
+    pp: PositiveInt | None = Field(default=None, description="pipeline-parallel size")
+    ep: PositiveInt | None = Field(default=None, description="expert-parallel size")
+    cp: PositiveInt | None = Field(default=None, description="context-parallel size")
+    vpp: PositiveInt | None = Field(default=None, description="virtual stages a pipeline rank")
+    dp: PositiveInt | None = Field(default=None, description="data-parallel size, where TP or CP is missing")
+    etp: PositiveInt | None = Field(default=None, description="expert tensor-parallel size")
+    fsdp: bool | None = Field(default=None, description="parameters are fully sharded")
+    dist_opt: bool | None = Field(default=None, description="distributed optimizer")
+    recompute: str | None = Field(
+        default=None, description="none; full; full uniform N; full block N; full, N layer ids 0,1,..; selective core_attn, moe_act"
+    )
+    flags: str | None = Field(default=None, description="words of the vocabulary below, separated by ;")
+    tokens_s_gpu: PositiveFloat | None = Field(default=None, description="measured tokens/s/GPU")
+    iter_s: PositiveFloat | None = Field(default=None, description="measured seconds an iteration, where tokens/s/GPU is missing")
+    mem_gb: PositiveFloat | None = Field(default=None, description="measured memory of the worst rank, GB of 2**30 bytes")
+    mem_kind: str | None = Field(default=None, description="its counter: allocated, reserved, HBM in use; or OOM")
+    trust: Trust = Field(default="table", description="how the figure was published: table, derived, text")
+    config_completeness: Completeness = Field(default="A", description="A: all stated; B: at most two fields missing; C: inferred")
+    suite: tuple[str, ...] = Field(default=(), strict=False, description="names by which --suite chooses")
 
     @property
     def tokens_per_s_per_gpu(self) -> float | None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from primus_mcp.inputs.hardware_files import gpu_profile
 from primus_mcp.inputs.yaml_loader import parse_text
 from primus_mcp.validation.rows import Row
 
@@ -125,14 +126,17 @@ def _recipes() -> Mapping[tuple[str, str, str], tuple[Recipe, ...]]:
 
 
 def find_example(row: Row, model: str, *, ladder: bool) -> Example | None:
-    """The example of a model: for this GPU before another, of this precision before another, ladder start only for ladders."""
+    """The example of a model: ladder starts for ladders, this GPU before its generation before another, this precision before another."""
     family = "FP8" if "FP8" in (row.precision or "BF16").upper() else "BF16"
     candidates = [example for example in _examples() if example.model == model]
     if not candidates:
         return None
 
-    def distance(example: Example) -> tuple[bool, bool, bool]:
-        return example.ladder != ladder, example.gpu != row.gpu.lower(), example.precision not in (family, None)
+    own = gpu_profile(row.gpu)
+
+    def distance(example: Example) -> tuple[bool, bool, bool, bool]:
+        generation = gpu_profile(example.gpu).arch != own.arch
+        return example.ladder != ladder, generation, example.gpu != own.name, example.precision not in (family, None)
 
     return min(candidates, key=distance)
 
