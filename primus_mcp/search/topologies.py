@@ -12,6 +12,7 @@ from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.space.axes import cp_values, ep_values, mbs_values, node_limit, pp_values, tp_values
 from primus_mcp.space.knobs import Granularity
+from primus_mcp.space.rules.moe import DEEPEP_GROUPS
 
 _DOUBLING = {"tp": 0.35, "cp": 0.15, "pp": 0.05, "ep": 0.15, "drift": 0.03, "mbs": 0.05}
 """Rule of thumb for the order of trials: cost of a doubling of TP, CP, PP, EP beyond a node, of the distance from the workload's own TP and
@@ -79,7 +80,7 @@ def grid_knobs(point: GridPoint, workload: Workload, levers: Mapping[str, Any]) 
     knobs |= {"recompute_granularity": point.recompute}
     if workload.architecture.is_moe:
         knobs |= {"ep": point.ep, "expert_tensor_parallel_size": 1}
-        if point.ep == 1:
+        if point.ep not in DEEPEP_GROUPS:
             knobs |= {"use_turbo_deepep": False, "sync_free_stage": 0}
     if own.use_torch_fsdp2 and point.pp > 1:
         knobs |= {"use_torch_fsdp2": False, "use_distributed_optimizer": True}

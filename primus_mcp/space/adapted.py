@@ -78,7 +78,27 @@ def _trial(own: TrainingConfig, sizes: tuple[int, ...], gbs: int, cluster: Clust
     )
 
 
+def _released(own: TrainingConfig, trial: TrialConfig) -> TrialConfig:
+    """The trial without the workload's levers that tie it to a topology: DeepEP with its stages, FSDP2, a schedule of its own."""
+    levers: dict[str, object] = {}
+    if own.dispatcher == "deepep":
+        levers |= {"use_turbo_deepep": False, "sync_free_stage": min(own.sync_free_stage, 1)}
+    if own.use_torch_fsdp2:
+        levers |= {"use_torch_fsdp2": False, "use_distributed_optimizer": True}
+    if own.schedule not in ("1f1b", "interleaved"):
+        levers |= {"pp_schedule": "auto"}
+    return trial.model_copy(update=levers)
+
+
 def _nearest(workload: Workload, cluster: Cluster, gbs: int, *, keep: bool) -> TrialConfig | None:
+    """`_nearest_with` the workload's levers, else without those that tie it to a topology."""
+    for release in (False, True):
+        if (trial := _nearest_with(workload, cluster, gbs, keep=keep, release=release)) is not None:
+            return trial
+    return None
+
+
+def _nearest_with(workload: Workload, cluster: Cluster, gbs: int, *, keep: bool, release: bool) -> TrialConfig | None:
     """Nearest legal trial with that batch exactly (`keep`), or with the batch rounded up to whole micro-batches.
 
     Within the search's policy if any candidate is, else by the trainer's rules alone.
@@ -87,6 +107,8 @@ def _nearest(workload: Workload, cluster: Cluster, gbs: int, *, keep: bool) -> T
     fallback: TrialConfig | None = None
     for sizes in islice(_candidates(workload, cluster, gbs if keep else None), MAX_CHECKS):
         trial = _trial(own, sizes, gbs, cluster, moe=moe)
+        if release and trial == (trial := _released(own, trial)):
+            return None
         unmoved = trial.model_copy(update={"pp": None})
         for choice in (unmoved, trial) if trial.pp == own.pp else (trial,):
             verdict = check_legality(workload, choice, cluster)
@@ -133,6 +155,6 @@ def adapt_baseline(workload: Workload, cluster: Cluster, *, gbs: int | None = No
         raise InputError(
             f"no legal configuration on {world} GPUs ({verdict.reason})", where=workload.name, remedy="use another cluster size"
         )
-    changed = ", ".join(f"{name} {value}" for name, value in trial.model_dump(exclude_none=True).items())
+    changed = ", ".join(f"{name} {str(value).lower()}" for name, value in trial.model_dump(exclude_none=True).items())
     lines.append(f"adapted baseline: {changed or 'nothing changed'}")
     return AdaptedBaseline(workload=rebase(workload, trial), trial=trial, lines=tuple(lines))

@@ -84,6 +84,7 @@ EXAMPLES = [
         DEEPEP | {"turbo_deepep_num_cu": 80, "expert_model_parallel_size": 16},
         mended_trial={"ep": 16},
     ),
+    Example("E11", ("2, 4, 8,", "1 x 12 is 12"), "moe", {"num_experts": 24}, {"use_turbo_deepep": True, "ep": 12}, mended_trial={"ep": 8}),
     Example("E11", ("are 1 and 1",), "moe", trial={"use_turbo_deepep": True, "ep": 1}, mended_trial={"ep": 2}),
     Example(
         "E12", ("EP 8", "enable_primus_turbo"), "moe", DEEPEP | {"enable_primus_turbo": False}, mended_trial={"use_turbo_deepep": True}

@@ -62,3 +62,18 @@ def test_trials_inherit_from_the_adapted_baseline() -> None:
     assert verdict.legal
     assert verdict.config is not None
     assert (verdict.config.pp, verdict.config.mbs) == (1, 1)
+
+
+def test_levers_that_tie_the_workload_to_a_topology_go_before_the_batch_does() -> None:
+    """24 GPUs divide a batch of 256 only with PP 3, which FSDP2 excludes; one GPU has no expert group for DeepEP."""
+    sharded = make_workload(
+        "dense", use_torch_fsdp2=True, use_distributed_optimizer=False, gradient_accumulation_fusion=False, overlap_param_gather=False
+    )
+    adapted = adapt_baseline(sharded, nodes(3))
+    own = adapted.workload.baseline
+    assert (own.pp, own.gbs, own.use_torch_fsdp2, own.use_distributed_optimizer) == (3, 256, False, True)
+    experts = make_workload("moe", use_turbo_deepep=True, enable_primus_turbo=True, moe_router_dtype="fp32", turbo_sync_free_moe_stage=1)
+    alone = adapt_baseline(experts, nodes(1, gpus_per_node=1)).workload.baseline
+    assert (alone.ep, alone.dispatcher, alone.sync_free_stage) == (1, "alltoall", 1)
+    within = adapt_baseline(experts, nodes(3, gpus_per_node=4)).workload.baseline
+    assert (within.ep, within.dispatcher) == (4, "deepep")

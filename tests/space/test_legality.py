@@ -104,3 +104,13 @@ def test_a_schedule_may_turn_overlap_off_on_a_pinned_axis_because_it_must() -> N
 def test_ep_beyond_dp_is_legal_because_experts_fold_over_every_rank() -> None:
     # 32 GPUs, TP 8: DP is 4, EP 8 with ETP 1 gives expert DP 4
     assert check_legality(make_workload("moe"), TrialConfig(tp=8, ep=8, expert_tensor_parallel_size=1), nodes()).legal
+
+
+def test_deepep_leaves_a_node_only_where_a_node_has_8_gpus() -> None:
+    """Primus-Turbo's buffer tells a rank's node by rank // 8, whatever the machine is."""
+    workload = make_workload("moe", num_experts=16)
+    for gpus, ep, legal in ((8, 16, True), (4, 8, False), (4, 4, True)):
+        cluster = nodes(4, gpus_per_node=gpus)
+        trial = TrialConfig(ep=ep, use_turbo_deepep=True, mbs=1)
+        broken = {violation.rule for violation in check_legality(workload, trial, cluster).violations}
+        assert ("E11" not in broken) == legal, (gpus, ep, broken)

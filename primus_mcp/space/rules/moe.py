@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from primus_mcp.space.rules.base import Case, RuleBook, megatron, primus
+from primus_mcp.space.rules.base import Case, RuleBook, megatron, primus, turbo
 
 book = RuleBook()
+DEEPEP_GROUPS = (2, 4, 8, 16, 24, 32, 64, 128, 144, 160)
+"""Sizes of the expert group for which Primus-Turbo's DeepEP has a buffer configuration."""
+DEEPEP_NODE = 8
+"""Ranks that it takes to share a node."""
 _VALIDATION = "backends/megatron/patches/args/rocm_arg_validation.py"
 
 
@@ -52,11 +56,20 @@ def _deepep_units(case: Case) -> str | None:
     return None
 
 
-@book.hard("E11", primus("backends/megatron/core/extensions/primus_turbo.py:2320-2327"), "DeepEP needs ETP x EP > 1")
+@book.hard("E11", turbo("deep_ep/buffer.py:266-307"), "DeepEP serves certain group sizes (ETP x EP), across nodes of 8 GPUs only")
 def _deepep_group(case: Case) -> str | None:
-    c = case.config
-    if c.dispatcher == "deepep" and case.arch.is_moe and c.etp * c.ep == 1:
+    """The table of buffer configurations has no other sizes; ranks are told to nodes by rank // 8 (NUM_MAX_NVL_PEERS)."""
+    c, node = case.config, case.cluster.gpus_per_node
+    group = c.etp * c.ep
+    if c.dispatcher != "deepep" or not case.arch.is_moe:
+        return None
+    if group == 1:
         return f"DeepEP needs ETP x EP > 1, they are {c.etp} and {c.ep}"
+    if group not in DEEPEP_GROUPS:
+        sizes = ", ".join(str(size) for size in DEEPEP_GROUPS)
+        return f"DeepEP serves ETP x EP of {sizes}, {c.etp} x {c.ep} is {group}; set use_turbo_deepep false"
+    if group > node and node != DEEPEP_NODE:
+        return f"DeepEP across nodes takes {DEEPEP_NODE} GPUs for a node, here a node has {node} (ETP x EP is {group})"
     return None
 
 
