@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -26,7 +27,7 @@ from primus_mcp.server.application import Application, owner_of, session_uri
 from primus_mcp.server.served_tool import told
 from primus_mcp.tools import TOOLS, ToolContext
 from primus_mcp.tools.prompt_files import prompt_text
-from primus_mcp.tools.results import Picture, Result
+from primus_mcp.tools.results import Picture
 
 JSON, PNG, TEXT, MARKDOWN = "application/json", "image/png", "text/plain", "text/markdown"
 GUIDE_URI = "primus://guide"
@@ -46,7 +47,9 @@ PARTS: dict[str, tuple[str, str, str]] = {
 
 def _call(app: Application, name: str, session_id: str, owner: str, arguments: dict[str, Any]) -> str | bytes:
     entry = app.store.find(session_id, owner)
-    result: Result = TOOLS[name].function(ToolContext(session=entry.tuning), **arguments)
+    if name == "get_best" and entry.tuning.best().best is None:
+        return json.dumps({"trial_id": None, "reason": f"none of {entry.tuning.resumed} trials can be recommended"})
+    result = TOOLS[name].function(ToolContext(session=entry.tuning), **arguments)
     return result.png if isinstance(result, Picture) else result.model_dump_json()
 
 

@@ -94,6 +94,12 @@ def output_schema(result: type[Result]) -> dict[str, Any]:
     return {"type": "object", "properties": properties}
 
 
+def output_type_name(annotation: Any) -> str:
+    """The type of a field in words, for the docs."""
+    kinds = _result_type(annotation)["type"]
+    return kinds if isinstance(kinds, str) else " or ".join(kinds)
+
+
 def _from_text(value: Any, annotation: Any) -> Any:
     """Some clients send lists and objects as JSON text; numbers may come as text too."""
     if not isinstance(value, str) or get_origin(annotation) is not list:

@@ -207,7 +207,10 @@ async def test_resources_show_the_same_as_the_tools(connect: Connect) -> None:
             content = (await client.read_resource(uri)).contents[0]
             assert content.mime_type in ("application/json", "text/markdown", "image/png")
         best = json.loads((await client.read_resource(f"primus://sessions/{session_id}/best")).contents[0].text)  # type: ignore[union-attr]
-        assert best["trial_id"] == 0
+        assert best["trial_id"] is None
+        await call(client, "evaluate_simulate", config_json={"recompute_granularity": "full"})
+        best = json.loads((await client.read_resource(f"primus://sessions/{session_id}/best")).contents[0].text)  # type: ignore[union-attr]
+        assert best["trial_id"] == 1
         trial = json.loads((await client.read_resource(f"primus://sessions/{session_id}/trials/0")).contents[0].text)  # type: ignore[union-attr]
         assert trial["trial_id"] == 0
         templates = [template.uri_template for template in (await client.list_resource_templates()).resource_templates]
