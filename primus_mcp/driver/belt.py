@@ -93,11 +93,12 @@ class Belt:
         trial = trial_of(self._session, arguments.get(CONFIG))
         key = self._session.evaluator.key(trial)
         known = self._session.log.find(key)
-        if key in self._desk.charged and known is not None:
+        if known is not None and key in self._desk.charged:
             self._desk.charged.discard(key)
             result = self._get_trial(trial_id=known.trial_id)
         else:
-            self._session.budget.require("max_proposals", self._session.journal.events())
+            if known is not None:
+                self._session.budget.require("max_proposals", self._session.journal.events())
             result = function(**arguments)
         return _shown(result) | {LEFT: self._left()}
 

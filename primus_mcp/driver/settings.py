@@ -56,7 +56,7 @@ class LanguageModel:
     """The model that was resolved. `api_key` None: the provider's own way of authentication. `sources` says where each part comes from."""
 
     model: str
-    base_url: str | None
+    base_url: str | None = field(repr=False)
     api_key: str | None = field(repr=False)
     engine: Engine
     sources: Mapping[str, str]

@@ -11,6 +11,7 @@ from primus_mcp.driver.agent import Agent
 from primus_mcp.driver.coordinate import coordinate_search
 from primus_mcp.driver.desk import Clock, Desk
 from primus_mcp.driver.loop import Loop, Observer, SearchEnd
+from primus_mcp.driver.sandbox import EXECUTION_LIMIT_S, SandboxError, Sandboxes
 from primus_mcp.driver.settings import LanguageModel
 from primus_mcp.reports.summary import AgentSummary
 from primus_mcp.session import TuningSession
@@ -37,10 +38,9 @@ def make_agent(model: LanguageModel, desk: Desk, extras: tuple[str, ...], tell: 
     """DSPy's agent with a sandbox that was seen to run, or without one and ReAct; and how to close it."""
     from primus_mcp.driver.dspy_agent import DspyAgent
     from primus_mcp.driver.dspy_model import prepare_environment
-    from primus_mcp.driver.sandbox import SandboxError, Sandboxes
 
     prepare_environment(model)
-    sandboxes = Sandboxes()
+    sandboxes = Sandboxes(EXECUTION_LIMIT_S)
     try:
         sandboxes.probe()
     except SandboxError as error:
