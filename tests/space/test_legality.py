@@ -114,3 +114,18 @@ def test_deepep_leaves_a_node_only_where_a_node_has_8_gpus() -> None:
         trial = TrialConfig(ep=ep, use_turbo_deepep=True, mbs=1)
         broken = {violation.rule for violation in check_legality(workload, trial, cluster).violations}
         assert ("E11" not in broken) == legal, (gpus, ep, broken)
+
+
+def test_a_trial_that_contradicts_itself_is_refused_whatever_is_lifted() -> None:
+    """Pricing one of two contradicting knobs would answer a question that nobody asked."""
+    contradictions: list[tuple[str, dict[str, Any]]] = [
+        ("dense", {"pp": 4, "vpp": 1, "mbs": 1, "pp_schedule": "zerobubble", "enable_zero_bubble": False}),
+        ("dense", {"use_torch_fsdp2": True, "use_distributed_optimizer": True}),
+        ("dense", {"recompute_granularity": "none", "recompute_num_layers": 2}),
+        ("dense", {"overlap_grad_reduce": False, "overlap_param_gather": True}),
+        ("moe", {"use_turbo_deepep": False, "sync_free_stage": 2}),
+    ]
+    for model, knobs in contradictions:
+        verdict = check_legality(make_workload(model), TrialConfig(**knobs), nodes(4), allow_policy=True)
+        assert not verdict.legal, knobs
+        assert verdict.reason is not None and re.search(r"\d|true|false", verdict.reason)

@@ -29,7 +29,11 @@ def _needs_pipeline(case: Case) -> str | None:
     return None
 
 
-@book.policy("zero-bubble-agrees", "enable_zero_bubble agrees with pp_schedule")
+@book.hard(
+    "zero-bubble-agrees",
+    primus("backends/megatron/patches/parallelism/schedule_patches.py:20"),
+    "enable_zero_bubble agrees with pp_schedule: the trainer runs one schedule",
+)
 def _zero_bubble_agrees(case: Case) -> str | None:
     if case.trial.enable_zero_bubble is False and case.trial.pp_schedule in SCHEDULE_OF_KNOB:
         return f"enable_zero_bubble false contradicts pp_schedule {case.trial.pp_schedule} (1 of the 2 must go)"
