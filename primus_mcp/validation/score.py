@@ -152,13 +152,13 @@ def _with_twins(scored: list[Scored]) -> list[Scored]:
 
 
 def _configuration_key(item: Scored) -> tuple[object, ...]:
-    """Equal for runs of one configuration. Fine-tuning rows are submissions: once a model, GPU, precision and size. Other rows repeat a
-    configuration where the prediction is the same, with the same flags (time) or the same figure (memory).
+    """Equal for rows that count once: fine-tuning submissions of one model, GPU, precision and size; memory rows with the same prediction
+    and figure. A pretraining row of time always counts by itself: a median over releases would hide what differs between them.
     """
     row = item.row
     who = (item.what, row.framework, row.model, row.task, row.gpu, row.n_gpus, row.precision)
     if item.what == "time":
-        return who if row.task != "pretrain" else (*who, row.flags, round(item.predicted or 0.0, 3))
+        return who if row.task != "pretrain" else (*who, row.id)
     return (*who, item.measured, round(item.predicted or 0.0, 3))
 
 

@@ -43,6 +43,12 @@ def test_submissions_of_one_fine_tuning_run_count_once_a_gpu_and_size() -> None:
     assert len(rows) > 10 and len({item.same_as or item.row.id for item in found}) == 2
 
 
+def test_pretraining_runs_of_one_configuration_count_apart_so_that_no_median_hides_a_release() -> None:
+    rows = [row for row in shipped_rows() if row.model == "GPT OSS 120B" and row.gpu == "GB200"]
+    found = score(rows, what=("time",), backend="roofline")
+    assert len(found) > 4 and all(item.same_as is None for item in found)
+
+
 def test_spearman_is_one_for_any_rising_map_and_minus_one_for_a_falling_one() -> None:
     values = [3.0, 1.0, 2.0, 5.0]
     assert spearman(values, [value**3 for value in values]) == pytest.approx(1.0)
@@ -131,7 +137,7 @@ def test_families_are_names_without_sizes() -> None:
     ]
 
 
-def test_a_family_is_scored_with_rates_that_never_saw_it() -> None:
+def test_a_family_is_scored_with_scales_fitted_to_the_others() -> None:
     (found,) = leave_out(shipped_rows(), "qwen3", suites=("amd-headline",), backend="roofline")
     assert found.vendor == "amd" and found.fitted_on >= 6
     assert 0 < found.refitted < 1 and set(found.scales) == set(SCALES)
