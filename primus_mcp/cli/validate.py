@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--leave-out",
         metavar="FAMILY",
-        help="fit four scales on the shipped rates without this family (each: every one in turn) and score it; not blind: shipped rates saw it",
+        help="fit four scales on the shipped rates without this family (each: all in turn), score it; not blind: the rates saw it",
     )
     parser.add_argument("--groups-only", action="store_true", help="print groups, skipped rows and assumptions, not every row")
 
