@@ -58,11 +58,10 @@ def trial_of(session: TuningSession, config_json: object) -> TrialConfig:
 
 def config_of(resolved: Mapping[str, Any]) -> TrainingConfig:
     """The flat mapping of a result back to the configuration that was priced."""
+    values: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in resolved.items()}
     names = {field.name for field in fields(TrainingConfig)} - {"recompute"}
-    parts = {field.name: resolved[f"recompute_{field.name}"] for field in fields(Recompute)}
-    for name in ("layer_ids", "modules"):
-        parts[name] = tuple(parts[name]) if parts[name] is not None else None
-    return TrainingConfig(recompute=Recompute(**parts), **{name: resolved[name] for name in names})
+    recompute = Recompute(**{field.name: values[f"recompute_{field.name}"] for field in fields(Recompute)})
+    return TrainingConfig(recompute=recompute, **{name: values[name] for name in names})
 
 
 def shown_knobs(config: TrainingConfig, *, moe: bool) -> dict[str, KnobValue]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,7 +45,7 @@ class LlmClient:
         data = self._post(f"{self.url.rstrip('/')}/{path}", body, headers)
         try:
             return _anthropic_reply(self.model, data) if anthropic else _openai_reply(self.model, data)
-        except (KeyError, IndexError, TypeError) as error:
+        except (AttributeError, KeyError, IndexError, TypeError) as error:
             raise self._failed("its reply has another form than expected") from error
 
     def _failed(self, what: str) -> InputError:
@@ -56,22 +54,24 @@ class LlmClient:
         )
 
     def _post(self, url: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> Any:
+        import urllib.error
+        import urllib.request
+
+        class NoRedirect(urllib.request.HTTPRedirectHandler):
+            """A redirect would carry the key to another host."""
+
+            def redirect_request(self, *_: Any) -> None:
+                """Refuse."""
+                return
+
         request = urllib.request.Request(url, data=json.dumps(body).encode(), headers=dict(headers), method="POST")  # noqa: S310
         try:
-            with urllib.request.build_opener(_NoRedirect).open(request, timeout=TIMEOUT_S) as reply:
+            with urllib.request.build_opener(NoRedirect).open(request, timeout=TIMEOUT_S) as reply:
                 return json.loads(reply.read(MAX_REPLY_BYTES))
         except urllib.error.HTTPError as error:
             raise self._failed(f"HTTP status {error.code}") from None
         except (OSError, ValueError) as error:
             raise self._failed(type(error).__name__) from None
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the key to another host."""
-
-    def redirect_request(self, *_: Any) -> None:
-        """Refuse."""
-        return
 
 
 def _openai_body(model: str, prompt: str, system: str) -> dict[str, Any]:
