@@ -11,7 +11,13 @@ Normalization = Literal["RMSNorm", "LayerNorm"]
 PositionEmbedding = Literal["rope", "learned", "none"]
 VocabSource = Literal["mock_data", "tokenizer", "explicit"]
 QkNormScope = Literal["head", "full", "unweighted"]
-LayerKind = Literal["attention", "mixer"]
+LayerKind = Literal["attention", "mixer", "attention_alone", "mixer_alone", "mlp_alone"]
+"""What a decoder layer is: attention or a mixer followed by the MLP or experts, or one of the three alone (hybrid stacks)."""
+LayerShape = tuple[bool, LayerKind]
+"""Whether a layer is MoE, and its kind."""
+ATTENDING: frozenset[LayerKind] = frozenset({"attention", "attention_alone"})
+MIXING: frozenset[LayerKind] = frozenset({"mixer", "mixer_alone"})
+FEEDING_FORWARD: frozenset[LayerKind] = frozenset({"attention", "mixer", "mlp_alone"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +73,28 @@ class GatedDeltaNet:
         return self.value_heads * self.value_head_dim
 
 
-Mixer = ShortConvolution | GatedDeltaNet
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mamba2:
+    """A selective state space instead of attention (Mamba-2): `state_dim` elements of state a channel, `groups` of B and C."""
+
+    heads: int
+    head_dim: int
+    state_dim: int
+    groups: int
+    kernel: int
+
+    @property
+    def inner_width(self) -> int:
+        """Channels of one token: all heads together."""
+        return self.heads * self.head_dim
+
+    @property
+    def state_width(self) -> int:
+        """Elements of B (or C) of one token."""
+        return self.groups * self.state_dim
+
+
+Mixer = ShortConvolution | GatedDeltaNet | Mamba2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +118,13 @@ class MixtureOfExperts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Architecture:
-    """A decoder-only transformer as it would really be built by the trainer.
+    """A decoder-only model as it would really be built by the trainer.
 
     Widths are in elements. `moe_layers[i]` says whether decoder layer i is MoE, `windowed_layers[i]` whether it attends over
     `sliding_window` positions only, or over its own chunk of `attention_chunk` positions. `vocab_size` is the number of tokens that the
-    run's tokenizer reports, before padding. `layer_kinds[i]` says whether decoder layer i attends or runs `mixer` instead (empty: all
-    attend). `norms_per_layer` is 4 where the output of attention and of the MLP is normalised too. `qk_norm_scope`: the norm of queries
-    and keys is one head wide, as wide as all heads together, or has no weight. `attention_output_gate`: a gate as wide as the queries.
+    run's tokenizer reports, before padding. `layer_kinds[i]` says what decoder layer i is (empty: all are attention and MLP), `mixer` what
+    runs instead of attention. `norms_per_layer` is 4 where the outputs of attention and MLP are normalised too. `qk_norm_scope`: the norm
+    of queries and keys is one head wide, as wide as all heads together, or has no weight. `attention_output_gate`: as wide as the queries.
     """
 
     name: str
@@ -145,6 +172,15 @@ class Architecture:
     def layer_kind(self, layer: int) -> LayerKind:
         """What decoder layer `layer` runs before its MLP."""
         return self.layer_kinds[layer] if self.layer_kinds else "attention"
+
+    def layer_shape(self, layer: int) -> LayerShape:
+        """Everything that layers of one cost share: whether it is MoE, and its kind."""
+        return self.moe_layers[layer], self.layer_kind(layer)
+
+    @property
+    def attending_layers(self) -> int:
+        """Decoder layers with attention."""
+        return sum(self.layer_kind(layer) in ATTENDING for layer in range(self.num_layers))
 
     def padded_vocab_size(self, tp: int) -> int:
         """Rows of the embedding over all TP ranks: ceil(V / (divisor * TP)) * divisor * TP (Megatron-Core tokenizer builder)."""

@@ -8,6 +8,7 @@ from primus_mcp.errors import InputError
 from primus_mcp.inputs.architecture import Activation, Architecture, LatentAttention, MixtureOfExperts, PositionEmbedding
 from primus_mcp.inputs.argument_values import MAX_LAYERS, Arguments, choice, count, flag, fraction, layer_pattern, optional_count
 from primus_mcp.inputs.findings import Finding
+from primus_mcp.inputs.hybrid_layers import hybrid_layers
 from primus_mcp.inputs.vocabulary import Vocab, resolve_vocabulary
 
 _POSITIONS: dict[str, PositionEmbedding] = {
@@ -56,6 +57,7 @@ def _experts(arguments: Arguments, ffn: int) -> MixtureOfExperts | None:
         router_num_groups=optional_count(arguments, "moe_router_num_groups"),
         router_group_topk=optional_count(arguments, "moe_router_group_topk"),
         router_expert_bias=flag(arguments, "moe_router_enable_expert_bias"),
+        shared_expert_gate=flag(arguments, "moe_shared_expert_gate"),
     )
 
 
@@ -131,6 +133,7 @@ def read_architecture(arguments: Arguments, name: str, vocab: Vocab = "as-run") 
     experts = _experts(arguments, ffn)
     gated, activation = _activation(arguments)
     window, windowed = _window(arguments, layers)
+    kinds, mixer = hybrid_layers(arguments, layers)
     vocabulary = resolve_vocabulary(arguments, vocab)
     rotary = flag(arguments, "use_rotary_position_embeddings")
     architecture = Architecture(
@@ -149,6 +152,9 @@ def read_architecture(arguments: Arguments, name: str, vocab: Vocab = "as-run") 
         moe_layers=_moe_layers(arguments, layers) if experts else (False,) * layers,
         sliding_window=window,
         windowed_layers=windowed,
+        attention_output_gate=flag(arguments, "attention_output_gate"),
+        layer_kinds=kinds,
+        mixer=mixer,
         attention_sinks=_turbo_sinks(arguments) or choice(arguments, "softmax_type", _SOFTMAX),
         gated_mlp=gated,
         activation=activation,

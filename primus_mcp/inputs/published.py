@@ -225,7 +225,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, tuple):
         count = sum(1 for item in value if item not in (False, "attention"))
         return f"{count} of {len(value)} layers" if value else "no layers"
-    if isinstance(value, LatentAttention | MixtureOfExperts | SparseIndexer | ShortConvolution | GatedDeltaNet):
+    if isinstance(value, LatentAttention | MixtureOfExperts | SparseIndexer | Mixer):
         return ", ".join(f"{field.name} {getattr(value, field.name)}" for field in fields(value))
     return "none" if value is None else str(value)
 

@@ -22,6 +22,7 @@ def load_document(path: Path, chain: tuple[Path, ...] = ()) -> tuple[dict[str, A
 
     Raises InputError for an unreadable file, a cycle, or more than 32 files deep.
     """
+    own = load_yaml(path)
     resolved = path.resolve() if not path.is_symlink() else path.absolute()
     if resolved in chain:
         raise InputError(
@@ -29,7 +30,6 @@ def load_document(path: Path, chain: tuple[Path, ...] = ()) -> tuple[dict[str, A
         )
     if len(chain) >= MAX_CHAIN:
         raise InputError(f"extends more than {MAX_CHAIN} files deep", where=str(path), remedy="shorten the chain")
-    own = load_yaml(path)
     read: tuple[SourceFile, ...] = (SourceFile(role="workload", path=str(path), origin="workload"),)
     bases = own.pop("extends", None) or []
     names = [bases] if isinstance(bases, str) else bases

@@ -88,13 +88,17 @@ def _refuse_deep_nesting(text: str, where: str) -> None:
             depth -= 1
 
 
-def _problem(error: yaml.YAMLError) -> tuple[str, str]:
+def _problem(error: yaml.YAMLError, source: str) -> tuple[str, str]:
     mark = getattr(error, "problem_mark", None)
     place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
     text = str(getattr(error, "problem", None) or error).splitlines()[0]
+    lines = source.splitlines()
+    at = lines[mark.line][mark.column :][:1] if mark and mark.line < len(lines) else ""
     if "written twice" in text:
         return place + text, "keep one of them"
-    if "\\t" in text:
+    if "constructor for the tag" in text:
+        return place + text, "remove the tag"
+    if "\\t" in text or at == "\t":
         return place + "a tab where YAML wants spaces", "indent with spaces"
     return place + text, "correct the YAML"
 
@@ -105,7 +109,7 @@ def parse_text(text: str, where: str) -> dict[str, Any]:
         _refuse_deep_nesting(text, where)
         document = yaml.load(text, Loader=_PlainLoader)  # noqa: S506 - a subclass of the safe loader
     except yaml.YAMLError as error:
-        problem, remedy = _problem(error)
+        problem, remedy = _problem(error, text)
         raise InputError(problem, where=where, remedy=remedy) from error
     except (ValueError, RecursionError, TypeError) as error:
         raise InputError(f"holds a value that cannot be read ({error})", where=where, remedy="correct the YAML") from error

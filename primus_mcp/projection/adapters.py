@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.architecture import ATTENDING, FEEDING_FORWARD, Architecture, LayerShape
 from primus_mcp.projection.parameters import RankParameters
 
 
@@ -52,10 +52,15 @@ def _mlp(arch: Architecture, width: float, count: int = 1, *, expert: bool = Fal
 
 
 @lru_cache(maxsize=1024)
-def adapted_linears(arch: Architecture, moe: bool, tp: int, ep: int, etp: int, targets: tuple[str, ...]) -> tuple[AdaptedLinear, ...]:
-    """The linears of one decoder layer whose module name is among the targets."""
-    linears = _attention(arch, tp)
-    if not moe:
+def adapted_linears(
+    arch: Architecture, shape: LayerShape, tp: int, ep: int, etp: int, targets: tuple[str, ...]
+) -> tuple[AdaptedLinear, ...]:
+    """The linears of one decoder layer whose module name is among the targets. Those of a mixer are never among Primus's."""
+    moe, kind = shape
+    linears = _attention(arch, tp) if kind in ATTENDING else ()
+    if kind not in FEEDING_FORWARD:
+        pass
+    elif not moe:
         linears += _mlp(arch, arch.ffn_hidden_size / tp)
     elif arch.experts is not None:
         experts = arch.experts
@@ -66,12 +71,12 @@ def adapted_linears(arch: Architecture, moe: bool, tp: int, ep: int, etp: int, t
 
 
 def adapter_parameters(
-    arch: Architecture, layers_moe: tuple[bool, ...], tp: int, ep: int, etp: int, rank: int, targets: tuple[str, ...]
+    arch: Architecture, layers: tuple[LayerShape, ...], tp: int, ep: int, etp: int, rank: int, targets: tuple[str, ...]
 ) -> RankParameters:
-    """Adapter elements of the given layers (whether each is MoE) on one rank."""
+    """Adapter elements of the given layers on one rank."""
     dense = expert = 0.0
-    for moe in layers_moe:
-        for linear in adapted_linears(arch, moe, tp, ep, etp, targets):
+    for shape in layers:
+        for linear in adapted_linears(arch, shape, tp, ep, etp, targets):
             size = rank * (linear.inputs + linear.outputs) * linear.count
             dense, expert = (dense, expert + size) if linear.expert else (dense + size, expert)
     return RankParameters(dense_replicated=round(dense), expert=round(expert))

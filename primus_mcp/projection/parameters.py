@@ -11,10 +11,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from primus_mcp.inputs.architecture import (
+    ATTENDING,
+    FEEDING_FORWARD,
+    MIXING,
     Architecture,
     GatedDeltaNet,
     LatentAttention,
     LayerKind,
+    Mamba2,
     MixtureOfExperts,
     ShortConvolution,
     SparseIndexer,
@@ -122,10 +126,23 @@ def _gated_delta_net(arch: Architecture, mixer: GatedDeltaNet, tp: int) -> RankP
     return RankParameters(dense_sharded=sharded // tp, dense_replicated=mixer.value_head_dim)
 
 
+def _mamba2(arch: Architecture, mixer: Mamba2, tp: int) -> RankParameters:
+    """Hidden -> gate, values, B, C and a step a head; convolution with bias; decay, skip and step bias a head; norm; -> hidden.
+
+    Source: NVIDIA/Megatron-LM@d3528a21 core/ssm/mamba_mixer.py. Groups are split over TP.
+    """
+    inner, states = mixer.inner_width, mixer.state_width
+    entry = arch.hidden_size * (2 * inner + 2 * states + mixer.heads)
+    convolution = (mixer.kernel + 1) * (inner + 2 * states)
+    return RankParameters(dense_sharded=(entry + convolution + 3 * mixer.heads + inner + inner * arch.hidden_size) // tp)
+
+
 def mixer_parameters(arch: Architecture, tp: int) -> RankParameters:
     """What runs instead of attention in a layer of the kind `mixer`, without the norm before it."""
     if isinstance(arch.mixer, ShortConvolution):
         return _short_convolution(arch, arch.mixer, tp)
+    if isinstance(arch.mixer, Mamba2):
+        return _mamba2(arch, arch.mixer, tp)
     assert isinstance(arch.mixer, GatedDeltaNet)
     return _gated_delta_net(arch, arch.mixer, tp)
 
@@ -172,10 +189,16 @@ def mlp_parameters(arch: Architecture, moe: bool, tp: int, ep: int, etp: int) ->
 
 @lru_cache(maxsize=1024)
 def layer_parameters(arch: Architecture, moe: bool, tp: int, ep: int, etp: int, kind: LayerKind = "attention") -> RankParameters:
-    """One decoder layer: attention or mixer, MLP or experts, and the norms before (and, with four, after) each."""
-    norms = RankParameters(dense_replicated=arch.norms_per_layer * _norm(arch, arch.hidden_size))
-    first = attention_parameters(arch, tp) if kind == "attention" else mixer_parameters(arch, tp)
-    return first + mlp_parameters(arch, moe, tp, ep, etp) + norms
+    """One decoder layer: attention or mixer, MLP or experts (or one of them alone), and the norms before (and, with four, after) each."""
+    total = RankParameters()
+    if kind in ATTENDING:
+        total += attention_parameters(arch, tp)
+    elif kind in MIXING:
+        total += mixer_parameters(arch, tp)
+    if kind in FEEDING_FORWARD:
+        total += mlp_parameters(arch, moe, tp, ep, etp)
+    halves = 2 if kind in ("attention", "mixer") else 1
+    return total + RankParameters(dense_replicated=arch.norms_per_layer * halves // 2 * _norm(arch, arch.hidden_size))
 
 
 def embedding_parameters(arch: Architecture, tp: int) -> RankParameters:
@@ -199,15 +222,15 @@ def mtp_parameters(arch: Architecture, tp: int, ep: int, etp: int) -> RankParame
 
     Embedding and head are shared with the main model (a copy of the embedding lies on the MTP stage when PP > 1).
     """
-    moe = arch.moe_layers[-1]
+    moe, kind = arch.layer_shape(arch.num_layers - 1)
     hidden = arch.hidden_size
     projection = RankParameters(dense_sharded=2 * hidden * hidden // tp, dense_replicated=3 * _norm(arch, hidden))
-    return layer_parameters(arch, moe, tp, ep, etp) + projection
+    return layer_parameters(arch, moe, tp, ep, etp, kind) + projection
 
 
 def total_parameters(arch: Architecture, *, include_mtp: bool = False) -> int:
     """All parameters with the unpadded vocabulary: the figure that a model card states."""
-    kinds = Counter((moe, arch.layer_kind(layer)) for layer, moe in enumerate(arch.moe_layers))
+    kinds = Counter(arch.layer_shape(layer) for layer in range(arch.num_layers))
     layers = sum(layer_parameters(arch, moe, 1, 1, 1, kind).total * count for (moe, kind), count in kinds.items())
     matrices = 1 if arch.tied_embeddings else 2
     positions = embedding_parameters(arch, 1).dense_replicated

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from primus_mcp.inputs.architecture import Architecture, GatedDeltaNet
+from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.space.knobs import KNOBS, KnobValue, PipelineSchedule, TrialConfig, knob_values
@@ -57,7 +57,7 @@ def ep_values(arch: Architecture, cluster: Cluster) -> list[int]:
 def cp_values(arch: Architecture, cluster: Cluster) -> list[int]:
     """CP with seq % (2 CP) == 0 (C1), 1 where attention cannot be split (C10, C15, T19); dense within a node, MoE up to the largest EP."""
     limit = max(ep_values(arch, cluster)) if arch.is_moe else cluster.gpus_per_node
-    alone = arch.attention_sinks or arch.sparse_indexer is not None or isinstance(arch.mixer, GatedDeltaNet)
+    alone = arch.attention_sinks or arch.sparse_indexer is not None or arch.mixer is not None
     whole = divisors(cluster.world_size, limit)
     return [cp for cp in whole if cp == 1 or (arch.seq_length % (2 * cp) == 0 and not alone)]
 

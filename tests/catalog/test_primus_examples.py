@@ -14,7 +14,7 @@ from primus_mcp.errors import InputError, UnsupportedFeatureError
 from primus_mcp.inputs.workload import Workload, read_workload
 from primus_mcp.inputs.yaml_loader import load_yaml
 
-PRETRAIN_FILES, RESOLVED_AT_LEAST = 92, 76
+PRETRAIN_FILES, RESOLVED_AT_LEAST = 92, 86
 NOT_THE_FILES = {"mtp_num_layers"}
 """Keys that resolution corrects because the trainer would stop otherwise (a finding says so)."""
 

@@ -175,7 +175,8 @@ def test_what_is_no_pretraining_workload_is_refused_in_one_line(
         {"fp16": True},
         {"use_megatron_fsdp": True},
         {"optimizer_cpu_offload": 1},
-        {"experimental_attention_variant": "gated_delta_net"},
+        {"experimental_attention_variant": "dsa"},
+        {"spec": ["my.module", "my_spec"]},
         {"lora": {"enabled": True}},
     ],
 )

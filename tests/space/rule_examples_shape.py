@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rule_example import Example
 
-from primus_mcp.inputs.architecture import GatedDeltaNet, SparseIndexer
+from primus_mcp.inputs.architecture import GatedDeltaNet, Mamba2, ShortConvolution, SparseIndexer
 
 DELTA_NET = GatedDeltaNet(key_heads=4, key_head_dim=128, value_heads=8, value_head_dim=128, kernel=4)
 PATCHED = {
@@ -111,6 +111,21 @@ EXAMPLES = [
         architecture={"sparse_indexer": SparseIndexer(heads=32, head_dim=128, top_k=2048)},
     ),
     Example("T19", ("4 key and 8 value heads", "TP 8"), trial={"tp": 8}, mended_trial={"tp": 4}, architecture={"mixer": DELTA_NET}),
+    Example(
+        "L20",
+        ("VPP is 2",),
+        trial={"pp": 4, "vpp": 2},
+        mended_trial={"vpp": 1},
+        architecture={"mixer": ShortConvolution(kernel=3), "layer_kinds": ("mixer_alone", "mlp_alone") * 16},
+    ),
+    Example(
+        "mamba-tp",
+        ("4 groups", "TP 8"),
+        trial={"tp": 8},
+        mended_trial={"tp": 4},
+        architecture={"mixer": Mamba2(heads=32, head_dim=64, state_dim=64, groups=4, kernel=4)},
+    ),
+    Example("mixer-cp", ("not 2",), trial={"cp": 2}, mended_trial={"cp": 1}, architecture={"mixer": ShortConvolution(kernel=3)}),
     Example("T19", ("CP is 2",), trial={"cp": 2}, mended_trial={"cp": 1}, architecture={"mixer": DELTA_NET}),
     Example(
         "tp-divides-hidden", ("4100", "TP 8"), arguments={"hidden_size": 4100, "kv_channels": 128}, trial={"tp": 8}, mended_trial={"tp": 4}

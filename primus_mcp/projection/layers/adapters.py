@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.architecture import Architecture, LayerShape
 from primus_mcp.inputs.constants import TIME
 from primus_mcp.projection.adapters import adapted_linears
 from primus_mcp.projection.layers.moe_mlp import expert_rows
@@ -12,7 +12,7 @@ from primus_mcp.projection.layers.settings import LayerSettings
 from primus_mcp.units import BF16_BYTES
 
 
-def adapter_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, *, moe: bool) -> list[Piece]:
+def adapter_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, shape: LayerShape) -> list[Piece]:
     """LoRA: thin GEMMs bound by HBM. Forward reads the input (and its dropout), adds to the output; backward reads the output gradient
     twice, adds to the input gradient.
 
@@ -23,7 +23,7 @@ def adapter_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, *,
         return []
     passes = TIME["adapter_passes"]
     forward_bytes = backward_bytes = 0.0
-    for linear in adapted_linears(arch, moe, settings.tp, settings.ep, settings.etp, settings.lora_targets):
+    for linear in adapted_linears(arch, shape, settings.tp, settings.ep, settings.etp, settings.lora_targets):
         rows = expert_rows(arch, arch.experts, settings) if linear.expert and arch.experts else settings.tokens(arch)
         forward_bytes += BF16_BYTES * rows * passes * (linear.inputs + linear.outputs)
         backward_bytes += BF16_BYTES * rows * (passes * linear.inputs + (passes - 1) * linear.outputs)

@@ -39,8 +39,9 @@ def _rope_bytes(settings: LayerSettings) -> float:
 def _query_projections(rates: Rates, arch: Architecture, settings: LayerSettings, tokens: float) -> list[Piece]:
     """Multi-head or grouped-query attention: QKV fused, (a + 2g) d / TP wide; projection a d / TP -> h."""
     query, key = arch.num_attention_heads * arch.head_dim / settings.tp, arch.num_query_groups * arch.head_dim / settings.tp
+    gate = query if arch.attention_output_gate else 0.0
     pieces = [
-        _projection(rates, settings, tokens, query + 2 * key, arch.hidden_size),
+        _projection(rates, settings, tokens, query + 2 * key + gate, arch.hidden_size),
         _projection(rates, settings, tokens, arch.hidden_size, query),
     ]
     if arch.position_embedding == "rope":
@@ -178,11 +179,11 @@ def tensor_parallel(rates: Rates, arch: Architecture, settings: LayerSettings, p
     ]
 
 
-def attention_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, windowed: bool) -> tuple[Piece, ...]:
-    """Attention of one layer and, for the whole layer, both norms and residual additions."""
+def attention_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, windowed: bool, halves: int = 2) -> tuple[Piece, ...]:
+    """Attention of one layer and, for its `halves` (attention, MLP), the norms and residual additions."""
     tokens, mla = settings.tokens(arch), arch.latent_attention
     pieces = _query_projections(rates, arch, settings, tokens) if mla is None else _latent_projections(rates, arch, mla, settings, tokens)
     core = _core(rates, arch, settings, windowed, tokens)
-    width = settings.sharded_tokens(arch) * arch.hidden_size
+    width = settings.sharded_tokens(arch) * arch.hidden_size * halves / 2
     norms = _pass(rates, "norm", width, TIME["norm_residual.forward"], TIME["norm_residual.backward"], "layernorm")
     return (*pieces, *core, norms, *context_parallel(rates, arch, settings, core[0]), *tensor_parallel(rates, arch, settings, 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from primus_mcp.errors import InputError
-from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.architecture import ATTENDING, FEEDING_FORWARD, MIXING, Architecture, LayerKind
 from primus_mcp.inputs.constants import TIME
 from primus_mcp.projection.layers import host
 from primus_mcp.projection.layers.adapters import adapter_pieces
@@ -13,9 +13,10 @@ from primus_mcp.projection.layers.attention import attention_pieces
 from primus_mcp.projection.layers.dense_mlp import dense_mlp_pieces
 from primus_mcp.projection.layers.head import embedding_pieces, head_pieces, prediction_projection
 from primus_mcp.projection.layers.linear import weight_cast_s
+from primus_mcp.projection.layers.mixers import mixer_pieces, residual_pieces
 from primus_mcp.projection.layers.moe_mlp import moe_pieces
 from primus_mcp.projection.layers.rates import Rates
-from primus_mcp.projection.layers.record import HostCost, PartCost, part_cost
+from primus_mcp.projection.layers.record import HostCost, PartCost, Piece, part_cost
 from primus_mcp.projection.layers.settings import LayerSettings
 from primus_mcp.projection.parameters import attention_parameters, layer_parameters
 
@@ -28,12 +29,14 @@ def _launch_s(rates: Rates, settings: LayerSettings, kind: str) -> float:
     return rates.cluster.profile.launch_s * TIME[f"host_work.{kind}"] * pieces
 
 
-def _dense_host(rates: Rates, arch: Architecture, settings: LayerSettings) -> HostCost:
+def _dense_host(rates: Rates, arch: Architecture, settings: LayerSettings, *, first: bool = True, mlp: bool = True) -> HostCost:
+    """A mixer is taken to launch as many kernels as attention."""
     if settings.full_graph:
         return HostCost()
     each = _launch_s(rates, settings, "dense")
-    attention, mlp = host.attention_launches(arch, settings), host.dense_launches(settings)
-    return HostCost(forward_s=(attention[0] + mlp[0]) * each, backward_s=(attention[1] + mlp[1]) * each)
+    attention = host.attention_launches(arch, settings) if first else (0.0, 0.0)
+    feed_forward = host.dense_launches(settings) if mlp else (0.0, 0.0)
+    return HostCost(forward_s=(attention[0] + feed_forward[0]) * each, backward_s=(attention[1] + feed_forward[1]) * each)
 
 
 def _moe_host(rates: Rates, arch: Architecture, settings: LayerSettings) -> HostCost:
@@ -51,21 +54,37 @@ def _moe_host(rates: Rates, arch: Architecture, settings: LayerSettings) -> Host
     return HostCost(forward_s=forward_s, backward_s=backward_s, stall_s=host.synchronisations(settings) * TIME["sync_bubble_s"])
 
 
-def _weight_casts_s(rates: Rates, arch: Architecture, settings: LayerSettings, *, moe: bool) -> float:
-    whole = layer_parameters(arch, moe, settings.tp, settings.ep if moe else 1, settings.etp if moe else 1)
-    linears = whole.dense_sharded + attention_parameters(arch, settings.tp).dense_replicated
+def _weight_casts_s(rates: Rates, arch: Architecture, settings: LayerSettings, *, moe: bool, kind: LayerKind) -> float:
+    whole = layer_parameters(arch, moe, settings.tp, settings.ep if moe else 1, settings.etp if moe else 1, kind)
+    linears = whole.dense_sharded + (attention_parameters(arch, settings.tp).dense_replicated if kind in ATTENDING else 0)
     return weight_cast_s(rates, linears, settings, settings.linear_precision) + weight_cast_s(
         rates, whole.expert, settings, settings.expert_precision
     )
 
 
+def _first_half(rates: Rates, arch: Architecture, settings: LayerSettings, windowed: bool, kind: LayerKind) -> tuple[Piece, ...]:
+    """Attention, the mixer, or nothing, with the norms and residuals of the whole layer."""
+    halves = 2 if kind in ("attention", "mixer") else 1
+    if kind in ATTENDING:
+        return attention_pieces(rates, arch, settings, windowed, halves)
+    if kind in MIXING:
+        return mixer_pieces(rates, arch, settings, halves)
+    return tuple(residual_pieces(rates, arch, settings, halves))
+
+
 @lru_cache(maxsize=_CACHED_PARTS)
-def decoder_layer(rates: Rates, arch: Architecture, settings: LayerSettings, *, moe: bool, windowed: bool) -> PartCost:
+def decoder_layer(
+    rates: Rates, arch: Architecture, settings: LayerSettings, *, moe: bool, windowed: bool, kind: LayerKind = "attention"
+) -> PartCost:
     """One decoder layer of the given kind for one micro-batch. Raises InputError where EP does not divide the experts."""
-    attention = (*attention_pieces(rates, arch, settings, windowed), *adapter_pieces(rates, arch, settings, moe=moe))
-    once_s = _weight_casts_s(rates, arch, settings, moe=moe)
+    attention = (*_first_half(rates, arch, settings, windowed, kind), *adapter_pieces(rates, arch, settings, (moe, kind)))
+    once_s = _weight_casts_s(rates, arch, settings, moe=moe, kind=kind)
+    if kind not in FEEDING_FORWARD:
+        return part_cost(attention, _dense_host(rates, arch, settings, mlp=False), once_s)
     if not moe:
-        return part_cost((*attention, *dense_mlp_pieces(rates, arch, settings)), _dense_host(rates, arch, settings), once_s)
+        return part_cost(
+            (*attention, *dense_mlp_pieces(rates, arch, settings)), _dense_host(rates, arch, settings, first=kind != "mlp_alone"), once_s
+        )
     assert arch.experts is not None
     if arch.experts.num_experts % settings.ep:
         raise InputError(f"{settings.ep} does not divide {arch.experts.num_experts} experts", where="ep", remedy="choose a divisor")
@@ -98,6 +117,6 @@ def prediction_depth(rates: Rates, arch: Architecture, settings: LayerSettings) 
     windowed = bool(arch.windowed_layers) and arch.windowed_layers[-1]
     return (
         part_cost(prediction_projection(rates, arch, settings), _end_host(rates, settings)),
-        decoder_layer(rates, arch, settings, moe=arch.moe_layers[-1], windowed=windowed),
+        decoder_layer(rates, arch, settings, moe=arch.moe_layers[-1], windowed=windowed, kind=arch.layer_kind(arch.num_layers - 1)),
         head(rates, arch, settings),
     )

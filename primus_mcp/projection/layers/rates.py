@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 from primus_mcp.inputs.architecture import MixtureOfExperts
 from primus_mcp.inputs.hardware import Cluster, Precision
 from primus_mcp.projection.ops import attention, collectives, elementwise
 from primus_mcp.projection.ops.gemm import GemmModel, GroupedKernel, grouped_seconds
 
+Traffic = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "point_to_point"]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rates:
     """Shape to seconds inside a training step of one cluster. Compared by identity, so it can key a cache.
 
-    Kernels bound by compute run at the profile's `step_efficiency` of the rate that it states for them alone.
+    Kernels bound by compute run at the profile's `step_efficiency` of the rate that it states for them alone. `measured`: measured over
+    modelled seconds of a collective, where a measured run knows.
     """
 
     cluster: Cluster
     gemm: GemmModel
+    measured: Mapping[Traffic, float] = field(default_factory=dict)
+
+    def _factor(self, traffic: Traffic) -> float:
+        return self.measured.get(traffic, 1.0)
 
     @property
     def _in_step(self) -> float:
@@ -81,29 +90,29 @@ class Rates:
 
     def all_gather_s(self, num_bytes: float, size: int, stride: int) -> float:
         """All-gather to `num_bytes` in all."""
-        return collectives.all_gather_s(self.cluster, num_bytes, size, stride)
+        return collectives.all_gather_s(self.cluster, num_bytes, size, stride) * self._factor("all_gather")
 
     def reduce_scatter_s(self, num_bytes: float, size: int, stride: int) -> float:
         """Reduce-scatter of `num_bytes` in all."""
-        return collectives.reduce_scatter_s(self.cluster, num_bytes, size, stride)
+        return collectives.reduce_scatter_s(self.cluster, num_bytes, size, stride) * self._factor("reduce_scatter")
 
     def all_reduce_s(self, num_bytes: float, size: int, stride: int) -> float:
         """All-reduce of `num_bytes`."""
-        return collectives.all_reduce_s(self.cluster, num_bytes, size, stride)
+        return collectives.all_reduce_s(self.cluster, num_bytes, size, stride) * self._factor("all_reduce")
 
     def all_to_all_s(self, num_bytes: float, size: int, stride: int) -> float:
         """All-to-all in which each rank sends `num_bytes`."""
-        return collectives.all_to_all_s(self.cluster, num_bytes, size, stride)
+        return collectives.all_to_all_s(self.cluster, num_bytes, size, stride) * self._factor("all_to_all")
 
     def point_to_point_s(self, num_bytes: float, stride: int, size: int) -> float:
         """A send between neighbours of a pipeline of `size` ranks `stride` apart."""
-        return collectives.point_to_point_s(self.cluster, num_bytes, stride, size)
+        return collectives.point_to_point_s(self.cluster, num_bytes, stride, size) * self._factor("point_to_point")
 
     def expert_exchange_s(
         self, experts: MixtureOfExperts, tokens: float, token_bytes: float, ep: int, stride: int, *, deepep: bool, forced_balance: bool
     ) -> float:
         """One dispatch or combine of `tokens`."""
-        return collectives.expert_exchange_s(
+        exchange_s = collectives.expert_exchange_s(
             self.cluster,
             tokens=tokens,
             token_bytes=token_bytes,
@@ -114,3 +123,4 @@ class Rates:
             deepep=deepep,
             forced_balance=forced_balance,
         )
+        return exchange_s * self._factor("all_to_all")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from primus_mcp.inputs.architecture import ATTENDING, FEEDING_FORWARD, MIXING, LayerKind, LayerShape
 from primus_mcp.inputs.layout import Chunk
 from primus_mcp.projection.memory.activations.attention import attention_operations
 from primus_mcp.projection.memory.activations.ends import embedding_operations, head_operations, mtp_input_operations
+from primus_mcp.projection.memory.activations.mixers import mixer_operations
 from primus_mcp.projection.memory.activations.mlp import dense_mlp_operations
 from primus_mcp.projection.memory.activations.moe import moe_operations
 from primus_mcp.projection.memory.activations.operation import Operation
@@ -22,16 +24,23 @@ from primus_mcp.projection.memory.recompute import (
 
 
 @lru_cache(maxsize=8192)
-def layer_operations(settings: ActivationSettings, moe: bool) -> tuple[Operation, ...]:
+def layer_operations(settings: ActivationSettings, moe: bool, kind: LayerKind = "attention") -> tuple[Operation, ...]:
     """The operations of one layer in forward order, without recomputation."""
+    first: tuple[Operation, ...] = ()
+    if kind in ATTENDING:
+        first = attention_operations(settings)
+    elif kind in MIXING:
+        first = mixer_operations(settings)
+    if kind not in FEEDING_FORWARD:
+        return first
     feed_forward = moe_operations(settings) if moe else dense_mlp_operations(settings)
-    return (*attention_operations(settings), *feed_forward)
+    return (*first, *feed_forward)
 
 
 @lru_cache(maxsize=16384)
-def layer_profile(settings: ActivationSettings, moe: bool) -> Profile:
+def layer_profile(settings: ActivationSettings, moe: bool, kind: LayerKind = "attention") -> Profile:
     """One layer that is not recomputed whole, with selective recomputation applied."""
-    operations = layer_operations(settings, moe)
+    operations = layer_operations(settings, moe, kind)
     if settings.recompute.granularity == "selective":
         if ALTERNATE_MATMULS in settings.recompute.modules:
             return checkpointed(operations, settings.hidden_bytes, alternate_matmuls_bytes(settings))
@@ -40,20 +49,21 @@ def layer_profile(settings: ActivationSettings, moe: bool) -> Profile:
 
 
 @lru_cache(maxsize=16384)
-def _recomputed_profile(settings: ActivationSettings, kinds: tuple[bool, ...]) -> Profile:
-    operations = tuple(operation for moe in kinds for operation in layer_operations(settings, moe))
+def _recomputed_profile(settings: ActivationSettings, shapes: tuple[LayerShape, ...]) -> Profile:
+    operations = tuple(operation for shape in shapes for operation in layer_operations(settings, *shape))
     return checkpointed(operations, settings.hidden_bytes, settings.hidden_bytes)
 
 
 def _decoder_profiles(settings: ActivationSettings, layers: tuple[int, ...]) -> list[Profile]:
     """One profile a layer, or one a group of `num_layers` layers that `uniform` checkpoints together."""
-    recompute, kinds = settings.recompute, tuple(settings.arch.moe_layers[layer] for layer in layers)
+    recompute, shapes = settings.recompute, tuple(settings.arch.layer_shape(layer) for layer in layers)
     if recompute.granularity == "full" and recompute.method == "uniform" and recompute.layer_ids is None:
         size = recompute.num_layers or 1
-        return [_recomputed_profile(settings, kinds[start : start + size]) for start in range(0, len(kinds), size)]
+        return [_recomputed_profile(settings, shapes[start : start + size]) for start in range(0, len(shapes), size)]
     whole = recomputed_layers(recompute, layers)
     return [
-        _recomputed_profile(settings, (moe,)) if again else layer_profile(settings, moe) for moe, again in zip(kinds, whole, strict=True)
+        _recomputed_profile(settings, (shape,)) if again else layer_profile(settings, *shape)
+        for shape, again in zip(shapes, whole, strict=True)
     ]
 
 
@@ -66,8 +76,8 @@ def chunk_profile(settings: ActivationSettings, chunk: Chunk) -> Profile:
     for depth in range(chunk.mtp_layers):
         again = recomputes_mtp(settings.recompute, arch.num_layers + depth)
         profiles.append(of_operations(mtp_input_operations(settings)))
-        moe = arch.moe_layers[-1]
-        profiles.append(_recomputed_profile(settings, (moe,)) if again else layer_profile(settings, moe))
+        shape = arch.layer_shape(arch.num_layers - 1)
+        profiles.append(_recomputed_profile(settings, (shape,)) if again else layer_profile(settings, *shape))
     if chunk.loss:
         profiles += [of_operations(head_operations(settings, prefix="mtp_"))] * arch.mtp_num_layers
         profiles.append(of_operations(head_operations(settings)))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.architecture import Architecture, LayerShape
 from primus_mcp.inputs.layout import Chunk
 from primus_mcp.projection.memory.activations.settings import ActivationSettings
 from primus_mcp.projection.memory.chunks import chunk_profile
@@ -53,9 +54,9 @@ def pipeline_stages(settings: ActivationSettings, ep: int, chunks: tuple[Chunk, 
 def _stage(settings: ActivationSettings, ep: int, rank: int, chunks: tuple[Chunk, ...]) -> Stage:
     arch = settings.arch
     kinds = layer_kinds(arch, chunks)
-    per_kind = {moe: layer_weights(arch, moe, settings.tp, ep, settings.etp) for moe in set(kinds)}
-    weights = [weight for moe in kinds for weight in per_kind[moe]]
-    sizes = {moe: layer_parameters(arch, moe, settings.tp, ep, settings.etp).total for moe in set(kinds)}
+    per_kind = {(moe, kind): layer_weights(arch, moe, settings.tp, ep, settings.etp, kind) for moe, kind in set(kinds)}
+    weights = [weight for shape in kinds for weight in per_kind[shape]]
+    sizes = {(moe, kind): layer_parameters(arch, moe, settings.tp, ep, settings.etp, kind).total for moe, kind in set(kinds)}
     return Stage(
         rank=rank,
         profiles=tuple(chunk_profile(settings, chunk) for chunk in chunks),
@@ -65,16 +66,16 @@ def _stage(settings: ActivationSettings, ep: int, rank: int, chunks: tuple[Chunk
         expert_elements=sum(weight.elements for weight in weights if weight.expert),
         placeholder_bytes=placeholder_bytes(settings, (weight for found in per_kind.values() for weight in found)),
         largest_layer_parameters=max(sizes.values(), default=0),
-        layer_parameters=sum(sizes[moe] for moe in kinds),
+        layer_parameters=sum(sizes[shape] for shape in kinds),
     )
 
 
-def layer_kinds(arch: Architecture, chunks: Iterable[Chunk]) -> tuple[bool, ...]:
-    """Whether each layer on a rank is MoE; MTP depths are layers of the last layer's kind."""
-    kinds: list[bool] = []
+def layer_kinds(arch: Architecture, chunks: Iterable[Chunk]) -> tuple[LayerShape, ...]:
+    """The shape of each layer on a rank; MTP depths are layers of the last layer's shape."""
+    kinds: list[LayerShape] = []
     for chunk in chunks:
-        kinds += [arch.moe_layers[layer] for layer in chunk.layers]
-        kinds += [arch.moe_layers[-1]] * chunk.mtp_layers
+        kinds += [arch.layer_shape(layer) for layer in chunk.layers]
+        kinds += [arch.layer_shape(arch.num_layers - 1)] * chunk.mtp_layers
     return tuple(kinds)
 
 
@@ -87,9 +88,8 @@ def rank_parameters(arch: Architecture, tp: int, ep: int, etp: int, chunks: tupl
     total = RankParameters()
     has_embedding = any(chunk.embedding for chunk in chunks)
     for chunk in chunks:
-        moe = sum(arch.moe_layers[layer] for layer in chunk.layers)
-        for kind, count in ((True, moe), (False, len(chunk.layers) - moe)):
-            total += layer_parameters(arch, kind, tp, ep, etp).times(count) if count else RankParameters()
+        for (moe, kind), count in Counter(arch.layer_shape(layer) for layer in chunk.layers).items():
+            total += layer_parameters(arch, moe, tp, ep, etp, kind).times(count)
         if chunk.mtp_layers:
             total += mtp_parameters(arch, tp, ep, etp).times(chunk.mtp_layers)
             total += RankParameters() if has_embedding else RankParameters(dense_sharded=embedding_parameters(arch, tp).dense_sharded)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.architecture import ATTENDING, FEEDING_FORWARD, MIXING, Architecture, LayerKind
+from primus_mcp.projection.mixers import entry_width, exit_width
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +25,14 @@ class LinearWeight:
 
 
 @lru_cache(maxsize=4096)
-def layer_weights(arch: Architecture, moe: bool, tp: int, ep: int, etp: int) -> tuple[LinearWeight, ...]:
+def layer_weights(arch: Architecture, moe: bool, tp: int, ep: int, etp: int, kind: LayerKind = "attention") -> tuple[LinearWeight, ...]:
     """Every linear of one layer but the router: attention, then dense MLP, or shared expert and routed experts."""
-    return (*_attention_weights(arch, tp), *_feed_forward_weights(arch, moe, tp, ep, etp))
+    first: tuple[LinearWeight, ...] = ()
+    if kind in ATTENDING:
+        first = _attention_weights(arch, tp)
+    elif kind in MIXING:
+        first = LinearWeight(entry_width(arch) / tp, arch.hidden_size), LinearWeight(arch.hidden_size, exit_width(arch) / tp)
+    return (*first, *_feed_forward_weights(arch, moe, tp, ep, etp)) if kind in FEEDING_FORWARD else first
 
 
 def _attention_weights(arch: Architecture, tp: int) -> tuple[LinearWeight, ...]:

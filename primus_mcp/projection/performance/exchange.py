@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -40,12 +41,10 @@ def trained_parameters(
     """Elements with gradients on one pipeline rank. A tied output matrix is a second copy where the embedding lies elsewhere."""
     layers = [layer for chunk in chunks for layer in chunk.layers]
     if lora_rank is not None:
-        return adapter_parameters(arch, tuple(arch.moe_layers[layer] for layer in layers), tp, ep, etp, lora_rank, lora_targets)
+        return adapter_parameters(arch, tuple(arch.layer_shape(layer) for layer in layers), tp, ep, etp, lora_rank, lora_targets)
     total = RankParameters()
-    for moe in (False, True):
-        count = sum(arch.moe_layers[layer] == moe for layer in layers)
-        if count:
-            total += layer_parameters(arch, moe, tp, ep, etp).times(count)
+    for (moe, kind), count in Counter(arch.layer_shape(layer) for layer in layers).items():
+        total += layer_parameters(arch, moe, tp, ep, etp, kind).times(count)
     has_embedding = any(chunk.embedding for chunk in chunks)
     for chunk in chunks:
         if chunk.embedding:

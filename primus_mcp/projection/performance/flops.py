@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.architecture import ATTENDING, FEEDING_FORWARD, MIXING, Architecture
+from primus_mcp.projection.mixers import core_flops, mixer_weights
 from primus_mcp.projection.ops.attention import attended_pairs
 
 BACKWARD_AND_FORWARD = 3
@@ -14,7 +15,7 @@ FLOPS_PER_MULTIPLY_ADD = 2
 def _attention_weights(arch: Architecture) -> int:
     heads, hidden, mla = arch.num_attention_heads, arch.hidden_size, arch.latent_attention
     if mla is None:
-        return hidden * (2 * heads + 2 * arch.num_query_groups) * arch.head_dim
+        return hidden * ((3 if arch.attention_output_gate else 2) * heads + 2 * arch.num_query_groups) * arch.head_dim
     query = heads * mla.qk_head_dim
     queries = hidden * query if mla.q_lora_rank is None else mla.q_lora_rank * (hidden + query)
     keys = hidden * (mla.kv_lora_rank + mla.qk_rope_head_dim) + mla.kv_lora_rank * heads * (mla.qk_nope_head_dim + mla.v_head_dim)
@@ -59,9 +60,16 @@ def model_flops_per_sequence(arch: Architecture, tp: int, *, trains_weights: boo
     windowed = arch.windowed_layers or (False,) * arch.num_layers
     attention, head = _attention_weights(arch), arch.padded_vocab_size(tp) * arch.hidden_size
     weights, cores = head, 0.0
-    for moe, narrow in zip(arch.moe_layers, windowed, strict=True):
-        weights += attention + (_expert_weights(arch) if moe else _mlp_weights(arch, arch.ffn_hidden_size))
-        cores += attention_core_flops(arch, narrow)
+    for layer, narrow in enumerate(windowed):
+        moe, kind = arch.layer_shape(layer)
+        if kind in ATTENDING:
+            weights += attention
+            cores += attention_core_flops(arch, narrow)
+        elif kind in MIXING:
+            weights += mixer_weights(arch)
+            cores += core_flops(arch) * arch.seq_length
+        if kind in FEEDING_FORWARD:
+            weights += _expert_weights(arch) if moe else _mlp_weights(arch, arch.ffn_hidden_size)
     depth = attention + (_expert_weights(arch) if arch.moe_layers[-1] else _mlp_weights(arch, arch.ffn_hidden_size))
     weights += arch.mtp_num_layers * (depth + head + 2 * arch.hidden_size**2)
     cores += arch.mtp_num_layers * attention_core_flops(arch, windowed[-1])

@@ -14,6 +14,7 @@ from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.recompute import recomputed_layers, replay_s, replayed_modules
 from primus_mcp.projection.layers.record import PartCost, Piece, joined_s
 from primus_mcp.projection.layers.settings import LayerSettings
+from primus_mcp.projection.performance.measured import UNMEASURED, MeasuredParts, decoder_part
 
 Shares = tuple[tuple[str, float], ...]
 
@@ -41,16 +42,21 @@ class StageCost:
         return self.forward_s + self.backward_s + self.weight_s
 
 
-def _parts(rates: Rates, arch: Architecture, settings: LayerSettings, chunk: Chunk) -> list[tuple[PartCost, int | None]]:
+def _parts(
+    rates: Rates, arch: Architecture, settings: LayerSettings, chunk: Chunk, measured: MeasuredParts
+) -> list[tuple[PartCost, int | None]]:
     """(cost, global id of a decoder layer or None) of everything on a chunk."""
     windowed = arch.windowed_layers or (False,) * arch.num_layers
-    parts: list[tuple[PartCost, int | None]] = [
-        (decoder_layer(rates, arch, settings, moe=arch.moe_layers[i], windowed=windowed[i]), i) for i in chunk.layers
-    ]
+    known = measured.parts
+    parts: list[tuple[PartCost, int | None]] = []
+    for i in chunk.layers:
+        kind = {"moe": arch.moe_layers[i], "windowed": windowed[i]}
+        part = known.get(decoder_part(**kind)) if known and arch.layer_kind(i) == "attention" else None
+        parts.append((part or decoder_layer(rates, arch, settings, **kind, kind=arch.layer_kind(i)), i))
     if chunk.embedding:
-        parts.append((embedding(rates, arch, settings), None))
+        parts.append((known.get("embedding") or embedding(rates, arch, settings), None))
     if chunk.loss:
-        parts.append((head(rates, arch, settings), None))
+        parts.append((known.get("head") or head(rates, arch, settings), None))
     for _ in range(chunk.mtp_layers):
         parts.extend((part, None) for part in prediction_depth(rates, arch, settings))
     return parts
@@ -113,12 +119,14 @@ class _Sums:
 
 
 @lru_cache(maxsize=65_536)
-def stage_cost(rates: Rates, arch: Architecture, settings: LayerSettings, chunk: Chunk, recompute: Recompute) -> StageCost:
+def stage_cost(
+    rates: Rates, arch: Architecture, settings: LayerSettings, chunk: Chunk, recompute: Recompute, measured: MeasuredParts = UNMEASURED
+) -> StageCost:
     """One chunk for one micro-batch: forward and backward each join GPU and host time; recompute belongs to the backward pass."""
     again, modules = recomputed_layers(recompute, chunk), replayed_modules(recompute)
     counted: Counter[tuple[int, bool]] = Counter()
     known: dict[int, PartCost] = {}
-    for part, layer in _parts(rates, arch, settings, chunk):
+    for part, layer in _parts(rates, arch, settings, chunk, measured):
         known[id(part)] = part
         counted[id(part), layer in again] += 1
     sums = _Sums()

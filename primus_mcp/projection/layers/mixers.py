@@ -1,0 +1,61 @@
+"""The time of what runs instead of attention in a hybrid layer: short convolution, gated delta net, Mamba-2."""
+
+from __future__ import annotations
+
+from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.constants import TIME
+from primus_mcp.projection.layers.attention import tensor_parallel
+from primus_mcp.projection.layers.linear import accumulation, linear
+from primus_mcp.projection.layers.rates import Rates
+from primus_mcp.projection.layers.record import Piece
+from primus_mcp.projection.layers.settings import LayerSettings
+from primus_mcp.projection.mixers import core_elements, core_flops, entry_width, exit_width
+from primus_mcp.units import BF16_BYTES
+
+
+def _linear(rates: Rates, settings: LayerSettings, tokens: float, outputs: float, inputs: float) -> Piece:
+    return linear(
+        rates,
+        "mixer_linear",
+        tokens=tokens,
+        outputs=outputs,
+        inputs=inputs,
+        precision=settings.linear_precision,
+        cast_bytes=settings.linear_cast_bytes,
+        accumulate=accumulation(settings, turbo=settings.turbo_gemm),
+        trains_weights=settings.trains_weights,
+    )
+
+
+def _core(rates: Rates, arch: Architecture, settings: LayerSettings, tokens: float) -> Piece:
+    """The larger of arithmetic at the rate that small-tile kernels reach, and traffic; backward 2 and `mixer.backward` times.
+
+    Known error: estimated, the efficiency is known to a factor of two.
+    """
+    sustained = rates.cluster.profile.sustained_flops["bf16"] * rates.cluster.clock_ratio
+    arithmetic_s = tokens * core_flops(arch) / settings.tp / (TIME["mixer.efficiency"] * sustained)
+    traffic_s = rates.pass_s(tokens * core_elements(arch) / settings.tp * 2 * BF16_BYTES)
+    return Piece(
+        name="mixer_core",
+        forward_s=max(arithmetic_s, traffic_s),
+        backward_s=max(2 * arithmetic_s, TIME["mixer.backward"] * traffic_s),
+    )
+
+
+def residual_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, halves: int) -> list[Piece]:
+    """Norm and residual addition of one half of a layer, or of both."""
+    elements = settings.sharded_tokens(arch) * arch.hidden_size * halves / 2
+    forward_s, backward_s = (rates.pass_s(elements * TIME[f"norm_residual.{direction}"]) for direction in ("forward", "backward"))
+    return [Piece(name="norm", module="layernorm", forward_s=forward_s, backward_s=backward_s)]
+
+
+def mixer_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, halves: int) -> tuple[Piece, ...]:
+    """The mixer of one layer, with the norms and residuals of the `halves` that the layer has, and its TP traffic."""
+    tokens = settings.tokens(arch)
+    return (
+        _linear(rates, settings, tokens, entry_width(arch) / settings.tp, arch.hidden_size),
+        _core(rates, arch, settings, tokens),
+        _linear(rates, settings, tokens, arch.hidden_size, exit_width(arch) / settings.tp),
+        *residual_pieces(rates, arch, settings, halves),
+        *tensor_parallel(rates, arch, settings, 1),
+    )

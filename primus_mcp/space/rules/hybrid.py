@@ -1,0 +1,27 @@
+"""Rules on models whose layers are not all attention and MLP."""
+
+from __future__ import annotations
+
+from primus_mcp.inputs.architecture import Mamba2
+from primus_mcp.space.rules.base import Case, RuleBook, primus
+
+book = RuleBook()
+
+
+@book.hard("L20", primus("backends/megatron/core/models/hybrid/hybrid_block.py:249"), "a hybrid stack has no virtual stages")
+def _no_virtual_stages(case: Case) -> str | None:
+    stacked = "mlp_alone" in case.arch.layer_kinds or "mixer_alone" in case.arch.layer_kinds
+    return f"a hybrid stack needs VPP 1, VPP is {case.config.vpp}" if stacked and case.config.vpp > 1 else None
+
+
+@book.policy("mamba-tp", "Mamba-2: heads and groups are multiples of TP")
+def _mamba_heads(case: Case) -> str | None:
+    mixer, tp = case.arch.mixer, case.config.tp
+    if isinstance(mixer, Mamba2) and (mixer.heads % tp or mixer.groups % tp):
+        return f"{mixer.heads} heads and {mixer.groups} groups of Mamba-2 are not multiples of TP {tp}"
+    return None
+
+
+@book.policy("mixer-cp", "layers without attention are priced at CP 1")
+def _context_parallel(case: Case) -> str | None:
+    return f"how a mixer splits a sequence is not priced: CP 1, not {case.config.cp}" if case.arch.mixer and case.config.cp > 1 else None
