@@ -28,8 +28,12 @@ def _client_settings(model: LanguageModel, timeout_s: float) -> dict[str, Any]:
 
 
 def provider_error(error: Exception, secret: str | None) -> ProviderError:
-    """DSPy's error as ours: one line without the key; what may pass is sent again, a full context window ends the round only."""
-    from dspy.utils.exceptions import ContextWindowExceededError, is_retryable_lm_error
+    """DSPy's error as ours: one line without the key; what may pass is sent again.
+
+    A request that the provider calls invalid ends the round only: most often it is too long, and not every provider says so in a way that
+    can be told; the next round starts short.
+    """
+    from dspy.utils.exceptions import LMInvalidRequestError, LMUnsupportedModelError, is_retryable_lm_error
 
     text = " ".join(f"{type(error).__name__}: {error}".split())
     if secret:
@@ -38,7 +42,7 @@ def provider_error(error: Exception, secret: str | None) -> ProviderError:
         text[:300],
         retryable=is_retryable_lm_error(error),
         retry_after_s=getattr(error, "retry_after", None),
-        scope="round" if isinstance(error, ContextWindowExceededError) else "stage",
+        scope="round" if isinstance(error, LMInvalidRequestError) and not isinstance(error, LMUnsupportedModelError) else "stage",
     )
 
 

@@ -1,0 +1,309 @@
+"""How far from the best known configuration each search is after 30 priced evaluations, also when the engine is not what it thinks.
+
+Regret = 1 - found / reference, where the reference is the best of a long random search, a local search from its best points and all
+searches shown. Illegal, infeasible and repeated configurations are free for every search, as in the product. `--perturb N` adds N worlds
+a case in which each rate of the engine is off by up to +-15%; no search knows. Optuna is needed for its column only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import random
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from primus_mcp.driver.coordinate import coordinate_search
+from primus_mcp.driver.desk import Clock, Desk, Reply
+from primus_mcp.driver.loop import Loop
+from primus_mcp.driver.stops import ToolFailedError
+from primus_mcp.errors import PrimusMcpError
+from primus_mcp.evaluation.evaluators import Evaluator, FullEvaluator, Rules
+from primus_mcp.evaluation.rank import is_candidate
+from primus_mcp.inputs.cluster import TargetCluster, parse_cluster
+from primus_mcp.inputs.hardware import SoftwareProfile
+from primus_mcp.inputs.model_workload import workload_from_model
+from primus_mcp.inputs.workload import Workload
+from primus_mcp.search.neighbours import neighbours
+from primus_mcp.session import TuningSession
+from primus_mcp.space.adapted import adapt_baseline
+from primus_mcp.space.axes import legal_axes
+from primus_mcp.space.knobs import TrialConfig, set_knobs
+from primus_mcp.tools.registry import LlmReply
+
+CASES: tuple[tuple[str, str, int], ...] = (
+    ("mixtral_8x22B_v0.1", "mi355x", 4),
+    ("mixtral_8x22B_v0.1", "mi355x", 16),
+    ("deepseek_v3", "mi355x", 32),
+    ("deepseek_v2", "mi300x", 4),
+    ("llama3.1_8B", "mi325x", 1),
+    ("llama3.1_70B", "mi325x", 8),
+    ("llama3.1_405B", "mi325x", 64),
+    ("qwen3_235B_A22B", "mi355x", 8),
+    ("qwen3_30B_A3B", "mi300x", 1),
+    ("gpt_oss_120B", "mi355x", 2),
+)
+EVALUATIONS, SEEDS = 30, 12
+ATTEMPTS = 1_500
+REPEATS = 3
+LONG_RANDOM, LOCAL_STARTS = 200, 3
+PERTURBATION = 0.15
+Knobs = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class World:
+    """A workload on a cluster as the searches meet it."""
+
+    name: str
+    workload: Workload
+    target: TargetCluster
+
+    def evaluator(self) -> FullEvaluator:
+        """A fresh one."""
+        axes = self.target.axes.model_dump()
+        return FullEvaluator(Rules(workload=self.workload, cluster=self.target.cluster, axes=axes, pins={}), gemm_backend="roofline")
+
+
+def perturbed(profile: SoftwareProfile, seed: int) -> SoftwareProfile:
+    """Every rate of the profile times 1 +- 15%, shares at most 1."""
+    draw = random.Random(seed)
+    changes: dict[str, Any] = {}
+    for field in fields(profile):
+        value = getattr(profile, field.name)
+        if isinstance(value, float):
+            factor = 1 + draw.uniform(-PERTURBATION, PERTURBATION)
+            changes[field.name] = min(value * factor, 1.0) if field.name.endswith("efficiency") else value * factor
+    flops = {name: value * (1 + draw.uniform(-PERTURBATION, PERTURBATION)) for name, value in profile.sustained_flops.items()}
+    figures = {name: value * (1 + draw.uniform(-PERTURBATION, PERTURBATION)) for name, value in profile.figures.items()}
+    return replace(profile, sustained_flops=flops, figures=figures, **changes)
+
+
+def world(model: str, gpu: str, nodes: int, seed: int | None) -> World:
+    """The case as it is, or perturbed."""
+    target = parse_cluster({"target_cluster": {"num_nodes": nodes, "gpu_arch": gpu}}, where="benchmark")
+    if seed is not None:
+        target = replace(target, cluster=replace(target.cluster, profile=perturbed(target.cluster.profile, seed)))
+    workload = adapt_baseline(workload_from_model(model), target.cluster).workload
+    return World(f"{model} {nodes}x8 {gpu}" + ("" if seed is None else f" ~{seed}"), workload, target)
+
+
+class Counted:
+    """Prices each configuration once; `best` so far; `left` priced evaluations of the budget."""
+
+    def __init__(self, evaluator: Evaluator, budget: int) -> None:
+        self.evaluator, self.left, self.best = evaluator, budget, 0.0
+        self.rates: dict[str, tuple[float, TrialConfig]] = {}
+
+    def rate(self, knobs: Mapping[str, Any]) -> float:
+        """Tokens/s/GPU, 0 for what is illegal or does not fit."""
+        try:
+            trial = TrialConfig(**knobs)
+            key = self.evaluator.key(trial)
+            if key in self.rates:
+                return self.rates[key][0]
+            result = self.evaluator.evaluate(trial)
+        except PrimusMcpError:
+            return 0.0
+        rate = result.tokens_per_s_per_gpu or 0.0 if is_candidate(result) else 0.0
+        self.rates[key] = (rate, trial)
+        self.left -= result.tokens_per_s_per_gpu is not None
+        self.best = max(self.best, rate)
+        return rate
+
+
+def repaired(evaluator: Evaluator, knobs: Mapping[str, Any], draw: random.Random) -> Knobs:
+    """The point with knobs given up, in random order, until it is legal: almost no point of the product is."""
+    left = dict(knobs)
+    order = draw.sample(sorted(left), len(left))
+    while left:
+        try:
+            if evaluator.rules.check(TrialConfig(**left)).legal:
+                break
+        except PrimusMcpError:
+            pass
+        del left[order.pop()]
+    return left
+
+
+def drawn(draw: random.Random, axes: Mapping[str, Sequence[Any]]) -> Knobs:
+    """A point of the product of all legal values."""
+    return {name: draw.choice(values) for name, values in axes.items()}
+
+
+def axes_of(setting: World) -> dict[str, tuple[Any, ...]]:
+    """Legal values of the knobs that may move."""
+    found = legal_axes(setting.workload, setting.target.cluster, axes=setting.target.axes.model_dump())
+    return {name: values for name, values in found.items() if len(values) > 1}
+
+
+def random_search(setting: World, seed: int, budget: int = EVALUATIONS) -> Counted:
+    """The baseline and points drawn at random."""
+    counted, draw, axes = Counted(setting.evaluator(), budget), random.Random(seed), axes_of(setting)
+    counted.rate({})
+    for _ in range(ATTEMPTS * max(1, budget // EVALUATIONS)):
+        if counted.left <= 0:
+            break
+        counted.rate(repaired(counted.evaluator, drawn(draw, axes), draw))
+    return counted
+
+
+def tpe_search(setting: World, seed: int) -> float:
+    """Optuna's TPE over the same axes, the baseline first; what is illegal or does not fit scores 0."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    counted, axes = Counted(setting.evaluator(), EVALUATIONS), axes_of(setting)
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed, multivariate=False))
+    draw = random.Random(seed)
+    counted.rate({})
+    for _ in range(ATTEMPTS // 10):
+        if counted.left <= 0:
+            break
+        asked = study.ask()
+        point = {name: asked.suggest_categorical(name, values) for name, values in axes.items()}
+        study.tell(asked, counted.rate(repaired(counted.evaluator, point, draw)))
+    return counted.best
+
+
+def session_in(folder: str, setting: World, seeds: int, searched: int) -> TuningSession:
+    """A session with these budgets."""
+    limits = {"seed_budget": seeds, "max_proposals": 10 * EVALUATIONS, "max_perf_calls": searched, "max_rounds": 1_000}
+    return TuningSession.open(setting.workload, setting.target, setting.evaluator(), Path(folder), limits=limits)
+
+
+def found_in(session: TuningSession) -> float:
+    """The best inside the margin, at risk or not, as the other searches count it."""
+    return max((r.result.tokens_per_s_per_gpu or 0.0 for r in session.history() if is_candidate(r.result)), default=0.0)
+
+
+def seeds_only(setting: World) -> float:
+    """The seed plan alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        session = session_in(folder, setting, EVALUATIONS, 0)
+        session.run_seeds()
+        return found_in(session)
+
+
+def coordinate(setting: World) -> float:
+    """What `tune --strategy coordinate` does."""
+    with tempfile.TemporaryDirectory() as folder:
+        session = session_in(folder, setting, SEEDS, EVALUATIONS - SEEDS)
+        session.run_seeds()
+        coordinate_search(session)
+        return found_in(session)
+
+
+class Follower:
+    """A scripted agent: each round it asks what is faster than the incumbent and prices that, alone and together with the next."""
+
+    name = "scripted"
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self.ask: Callable[[str, str], LlmReply] | None = None
+
+    def plan(self, inputs: Mapping[str, Any]) -> str:  # noqa: ARG002
+        """None is needed."""
+        return ""
+
+    def search(self, inputs: Mapping[str, Any], tools: Mapping[str, Callable[..., Any]], max_iterations: int) -> str:  # noqa: ARG002
+        """One round."""
+        self._desk.ask(lambda: Reply(text="", model="scripted"), purpose="rlm")
+        best = tools["get_trial"](trial_id=tools["get_best"]()["trial_id"])
+        incumbent = inputs["incumbent"]
+        changes = [entry["change"] for entry in tools["explain_trial"](trial_id=best["trial_id"])["faster"]]
+        together = [{**one, **other} for one, other in pairwise(changes)]
+        try:
+            for change in [*changes[:1], *together[:2], *changes[1:3]]:
+                tools["evaluate_simulate"](config_json={**incumbent["changes"], **change})
+        except ToolFailedError:
+            return "budget"
+        return "done" if changes else "nothing faster"
+
+
+def scripted_agent(setting: World) -> float:
+    """Seeds, then the loop of the driver with the scripted agent."""
+    with tempfile.TemporaryDirectory() as folder:
+        session = session_in(folder, setting, SEEDS, EVALUATIONS - SEEDS)
+        session.run_seeds()
+        if session.best().best is not None:
+            desk = Desk(session, model="scripted", clock=Clock())
+            Loop(session, desk, Follower(desk), patience=2).run()
+        return found_in(session)
+
+
+def local(setting: World, counted: Counted, start: TrialConfig) -> None:
+    """Steepest ascent over neighbours."""
+    centre, rate = start, counted.rate(set_knobs(start))
+    while True:
+        steps = [(counted.rate(knobs), knobs) for _, knobs in neighbours(setting.workload, setting.target.cluster, centre)]
+        best, knobs = max(steps, key=lambda step: step[0])
+        if best <= rate:
+            return
+        centre, rate = TrialConfig(**knobs), best
+
+
+def reference(setting: World, known: Sequence[TrialConfig]) -> float:
+    """Long random search, local search from its best points and from what the searches found."""
+    counted = random_search(setting, 1_000, LONG_RANDOM)
+    starts = sorted(counted.rates.values(), key=lambda entry: -entry[0])[:LOCAL_STARTS]
+    counted.left = 10**9
+    for start in [*(trial for _, trial in starts), *known]:
+        local(setting, counted, start)
+    return counted.best
+
+
+def best_trial_of_seeds(setting: World) -> TrialConfig:
+    """Where the product's own search ends with ten times the budget."""
+    with tempfile.TemporaryDirectory() as folder:
+        session = session_in(folder, setting, 4 * EVALUATIONS, 10 * EVALUATIONS)
+        session.run_seeds()
+        coordinate_search(session)
+        records = [record for record in session.history() if is_candidate(record.result)]
+        return TrialConfig(**max(records, key=lambda record: record.result.tokens_per_s_per_gpu or 0.0).trial)
+
+
+def measure(setting: World) -> dict[str, float]:
+    """Regret of each search in one world."""
+    found = {"seeds": seeds_only(setting), "coordinate": coordinate(setting), "agent": scripted_agent(setting)}
+    found["random"] = median(random_search(setting, seed).best for seed in range(REPEATS))
+    if importlib.util.find_spec("optuna") is not None:
+        found["tpe"] = median(tpe_search(setting, seed) for seed in range(REPEATS))
+    top = max(reference(setting, [best_trial_of_seeds(setting)]), *found.values())
+    return {name: 1 - rate / top for name, rate in found.items()} | {"reference": top}
+
+
+def main() -> None:
+    """Prints a line a world, and the median and worst regret of each search."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--perturb", type=int, default=0, metavar="N", help="perturbed worlds a case")
+    parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name contains this")
+    parser.add_argument("--json", type=Path, help="also write the rows there")
+    arguments = parser.parse_args()
+    rows: dict[str, dict[str, float]] = {}
+    for model, gpu, nodes in CASES:
+        for seed in (None, *range(arguments.perturb)):
+            setting = world(model, gpu, nodes, seed)
+            if arguments.only not in setting.name:
+                continue
+            began_s = time.monotonic()
+            row = rows[setting.name] = measure(setting)
+            regrets = "".join(f"{name} {value:6.1%}  " for name, value in row.items() if name != "reference")
+            print(f"{setting.name:34} {regrets} reference {row['reference']:9,.0f}  ({time.monotonic() - began_s:.0f} s)", flush=True)
+    for title, choose in (("median", median), ("worst", max)):
+        names = [name for name in next(iter(rows.values())) if name != "reference"]
+        print(f"{title:34} " + "".join(f"{name} {choose(row[name] for row in rows.values()):6.1%}  " for name in names))
+    if arguments.json:
+        arguments.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Prompts: prose by hand, knobs and tools from the registries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from primus_mcp.driver.prompts import planner_instructions, search_instructions
+from primus_mcp.space.knobs import KNOBS
+from primus_mcp.tools.prompt_blocks import BLOCKS, search_tools, update_prompts, with_blocks, without_marks
+
+PROMPTS = Path(__file__).parents[2] / "prompts"
+EXPERTS = ("memory", "moe", "network", "schedule")
+
+
+@pytest.mark.parametrize("path", sorted(PROMPTS.rglob("*.md")), ids=lambda path: path.stem)
+def test_generated_blocks_are_current_run_python_m_primus_mcp_tools_prompt_blocks(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert with_blocks(text) == text
+    assert text.count("<!-- begin ") == text.count("<!-- end ")
+
+
+def test_a_block_is_made_anew_and_nothing_else_is_touched(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "x.md"
+    file.parent.mkdir()
+    file.write_text("before\n<!-- begin knob_names -->\nold\n<!-- end knob_names -->\nafter\n", encoding="utf-8")
+    update_prompts(tmp_path)
+    assert without_marks(file.read_text(encoding="utf-8")) == f"before\n{BLOCKS['knob_names']()}\nafter\n"
+
+
+def test_the_planner_knows_every_knob_and_tool_the_guide_and_what_the_user_adds() -> None:
+    text = planner_instructions(["keep EP in a node"])
+    assert all(f"- `{name}`" in text for name in KNOBS)
+    assert all(f"- `{name}(" in text for name in search_tools())
+    assert "How to tune a training configuration" in text
+    assert text.endswith("From the user:\n- keep EP in a node")
+    assert "<!--" not in text
+
+
+def test_a_round_knows_how_it_works_here_where_it_stands_and_whether_it_can_measure() -> None:
+    text = search_instructions("rlm", ("evaluate_simulate",), [], briefing="12 trials so far")
+    assert "Python REPL" in text
+    assert "there is no evaluate_with_benchmark" in text
+    assert text.endswith("12 trials so far")
+    assert "one tool at a time" in search_instructions("react", ("evaluate_with_benchmark",), [], briefing="")
+    assert "there is no" not in search_instructions("react", ("evaluate_with_benchmark",), [], briefing="").split("one tool at a time")[1]
+
+
+def test_every_expert_is_there() -> None:
+    assert tuple(sorted(path.stem for path in (PROMPTS / "experts").glob("*.md"))) == EXPERTS
