@@ -26,11 +26,12 @@ unit: $(STAMP)
 	$(BIN)/python -m pytest -n auto --dist worksteal -r s
 
 docs: $(STAMP)
-	$(BIN)/python -m primus_mcp.space.docs
+	for room in space server validation; do $(BIN)/python -m primus_mcp.$$room.docs || exit 1; done
+	$(BIN)/python scripts/readme_example.py
 
 # Optional GEMM backend: needs Debian's rocm-cmake, libamdhip64-dev and hipcc (no GPU).
 origami: $(STAMP)
-	PYTHON=$(BIN)/python sh scripts/build_origami.sh
+	sh scripts/build_origami.sh $(BIN)/python
 
 # Builds the wheel, installs it into an empty environment and uses it from an empty folder (half a minute of CPU, and the downloads).
 wheel: $(STAMP)
