@@ -120,7 +120,9 @@ def _safety() -> str:
     return f"""- Files: a client can name files only below `--root` folders, the home, and the files given at start; symbolic links are
   resolved first. Files that a YAML names are fenced as well. Variables in a client's YAML are filled from `PRIMUS_*` only.
 - HTTP: beyond loopback it starts only with a token (`PRIMUS_MCP_TOKEN`, `--token-file`). Host (`{names}`,
-  `--allowed-host`) and Origin (its own, `--allowed-origin`) are checked always. `/health` answers without a token.
+  `--allowed-host`) and Origin (its own, `--allowed-origin`) are checked always. `/health` answers without a token. With several
+  tokens each has its own sessions, jobs and run folders (`<home>/tokens/...`); `--root` folders are common to all.
+- An `out_dir` must be new, empty or a run; a relative one lies below `<home>/runs`.
 - Secrets come from the environment only, appear in no argument, answer, log or file, and `query_llm` sends them to the host that
   the environment names and to no other.
 - Notes, labels, file text and model replies are data in named fields, without control characters, cut to a length; the list of

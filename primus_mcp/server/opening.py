@@ -18,7 +18,7 @@ from primus_mcp.evaluation.digest import digest
 from primus_mcp.inputs.cluster import TargetCluster, find_hardware_config, parse_cluster
 from primus_mcp.inputs.model_workload import workload_from_model
 from primus_mcp.inputs.published import published_models
-from primus_mcp.inputs.workload import PRETRAIN_MODULE, Workload, read_workload, workload_from_arguments
+from primus_mcp.inputs.workload import Workload, read_workload, workload_from_arguments
 from primus_mcp.inputs.yaml_loader import MAX_BYTES, load_yaml, parse_text
 from primus_mcp.server.fence import Fence
 from primus_mcp.server.options import ServeOptions
@@ -77,7 +77,7 @@ def _catalogue_file(name: str) -> Path | None:
     return None
 
 
-def _from_text(text: str, options: ServeOptions, where: str) -> Workload:
+def _from_text(text: str, options: ServeOptions, home: Path, where: str) -> Workload:
     """Inline YAML is kept below the home, so that the session can be repeated; its path appears in no message."""
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
         raise InputError(f"has more than {MAX_BYTES:,} bytes", where=where, remedy="this is no workload file")
@@ -85,7 +85,7 @@ def _from_text(text: str, options: ServeOptions, where: str) -> Workload:
     stem = _UNSAFE.sub("_", str(document.get("exp_name") or "workload"))[:60].strip("._") or "workload"
     if "${" in stem or stem.startswith("_"):
         stem = "workload"
-    path = options.home / "inline" / f"{stem}-{digest(text)[:_DIGITS]}.yaml"
+    path = home / "inline" / f"{stem}-{digest(text)[:_DIGITS]}.yaml"
     write_atomic(path, text)
     try:
         return read_workload(path, primus_root=options.primus_root, environment=environment())
@@ -97,14 +97,14 @@ def _from_text(text: str, options: ServeOptions, where: str) -> Workload:
         ) from None
 
 
-def load_workload(request: Request, fence: Fence, options: ServeOptions) -> Workload:
+def load_workload(request: Request, fence: Fence, options: ServeOptions, home: Path) -> Workload:
     """The workload, with another sequence length if one is asked for."""
     source = request.workload
     if is_inline(source):
-        workload = _from_text(source, options, INLINE)
+        workload = _from_text(source, options, home, INLINE)
     elif (bundled := _catalogue_file(source)) is not None:
         workload = read_workload(bundled, primus_root=options.primus_root, environment=environment())
-    elif source in published_models():
+    elif is_model(source):
         return workload_from_model(source, seq_length=request.seq_length or None, gbs=request.global_batch_size or None)
     elif "/" in source or "\\" in source or source.endswith((".yaml", ".yml")):
         workload = read_workload(fence.path(source, "workload"), primus_root=options.primus_root, environment=environment())
@@ -125,10 +125,15 @@ def _with_seq_length(workload: Workload, seq_length: int) -> Workload:
         "max_position_embeddings": max(seq_length, int(workload.arguments["max_position_embeddings"] or 0)),
     }
     document = deepcopy(dict(workload.document))
-    module = document["modules"][PRETRAIN_MODULE]
+    module = document["modules"][workload.module]
     module["overrides"] = {**(module.get("overrides") or {}), **changes}
     changed = workload_from_arguments(
-        {**workload.arguments, **changes}, workload.architecture.name, path=workload.path, document=document, read=workload.files
+        {**workload.arguments, **changes},
+        workload.architecture.name,
+        path=workload.path,
+        module=workload.module,
+        document=document,
+        read=workload.files,
     )
     return replace(changed, name=workload.name)
 
@@ -175,20 +180,20 @@ def safe_name(text: str) -> str:
     return _UNSAFE.sub("_", text)[:150].strip(".") or "run"
 
 
-def run_folder(request: Request, workload: Workload, target: TargetCluster, options: ServeOptions) -> Path:
+def run_folder(request: Request, workload: Workload, target: TargetCluster, home: Path) -> Path:
     """`<home>/runs/<cluster>-<workload>`; what differs from the workload as it is adds a digest, so that runs are kept apart."""
     name = safe_name(f"{target.cluster.name}-{workload.name}")
     if request.changed or is_inline(request.workload) or is_inline(request.cluster):
         inline = request.workload if is_inline(request.workload) else ""
         name += "-" + digest(inline, request.cluster, request.seq_length, request.global_batch_size, request.pin)[:_DIGITS]
-    return options.home / "runs" / name
+    return home / "runs" / name
 
 
 def start_session(
-    request: Request, fence: Fence, options: ServeOptions, folder_on: Callable[[str], Path | None]
+    request: Request, fence: Fence, options: ServeOptions, home: Path, folder_on: Callable[[str], Path | None]
 ) -> tuple[TuningSession, tuple[str, ...]]:
     """The session and the lines that say how the baseline was adapted. `folder_on(cluster name)` None: the default place."""
-    workload, target, pins = load_workload(request, fence, options), load_cluster(request, fence, options), pins_of(request)
+    workload, target, pins = load_workload(request, fence, options, home), load_cluster(request, fence, options), pins_of(request)
     problem = resolve(
         workload,
         target,
@@ -201,7 +206,7 @@ def start_session(
         problem.workload,
         target,
         problem.evaluator,
-        folder_on(target.cluster.name) or run_folder(request, workload, target, options),
+        folder_on(target.cluster.name) or run_folder(request, workload, target, home),
         reprice=request.reprice,
         limits=options.limits,
         pins=pins,

@@ -45,8 +45,11 @@ class ServeOptions:
     requests_per_minute: int = REQUESTS_PER_MINUTE
     max_sessions: int = MAX_SESSIONS
 
-    @property
-    def all_roots(self) -> tuple[Path, ...]:
-        """`--root`, the home of runs, and the files and folder given at start themselves."""
+    def home_of(self, owner: str) -> Path:
+        """Where the runs of a token are kept: apart from those of other tokens."""
+        return self.home / "tokens" / owner[:16] if owner and len(self.tokens) > 1 else self.home
+
+    def roots_of(self, owner: str) -> tuple[Path, ...]:
+        """`--root`, the home of the caller's runs, and the files and folder given at start themselves."""
         named = [Path(text).expanduser() for text in (self.workload, self.target_cluster) if text and Path(text).expanduser().is_file()]
-        return (*self.roots, self.home, *named, *([self.out_dir] if self.out_dir else []))
+        return (*self.roots, self.home_of(owner), *named, *([self.out_dir] if self.out_dir else []))

@@ -12,6 +12,7 @@ from primus_mcp.server.fence import Fence
 from primus_mcp.server.opening import Request, safe_name, start_session
 from primus_mcp.server.options import ServeOptions
 from primus_mcp.session import TuningSession
+from primus_mcp.trials.session_file import SESSION_NAME
 
 ID_BYTES = 16
 LOCAL = ""
@@ -47,7 +48,6 @@ class SessionStore:
 
     def __init__(self, options: ServeOptions) -> None:
         self.options = options
-        self.fence = Fence(options.all_roots)
         self._operator = Fence((), everything=True)
         self._sessions: dict[str, OpenSession] = {}
         self._lock = Lock()
@@ -65,11 +65,19 @@ class SessionStore:
 
     def open(self, request: Request, owner: str) -> OpenSession:
         """Open a session, or return the one that this owner has open on the same out-dir."""
-        folder = self.fence.path(request.out_dir, "out_dir") if request.out_dir else None
-        return self._add(request, owner, self.fence, folder)
+        fence = Fence(self.options.roots_of(owner))
+        return self._add(request, owner, fence, self._out_dir(request.out_dir, fence, owner) if request.out_dir else None)
+
+    def _out_dir(self, text: str, fence: Fence, owner: str) -> Path:
+        """A folder for a run, a relative one below the caller's runs. One that holds something else is refused: files are replaced there."""
+        relative = not Path(text).expanduser().is_absolute()
+        folder = (Fence([self.options.home_of(owner) / "runs"]) if relative else fence).path(text, "out_dir")
+        if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or (folder / SESSION_NAME).is_file())):
+            raise InputError("is neither a new folder, an empty one nor a run", where="out_dir", remedy="name a new folder")
+        return folder
 
     def _add(self, request: Request, owner: str, fence: Fence, folder: Path | None) -> OpenSession:
-        tuning, lines = start_session(request, fence, self.options, lambda _: folder)
+        tuning, lines = start_session(request, fence, self.options, self.options.home_of(owner), lambda _: folder)
         with self._lock:
             for known in self._sessions.values():
                 if known.owner == owner and known.tuning.folder.path == tuning.folder.path and known.tuning.digests == tuning.digests:
@@ -133,7 +141,7 @@ class SessionStore:
 
     def set_cluster(self, entry: OpenSession, changed: Request, *, own_file: bool) -> None:
         """Point a session at another cluster. `own_file`: the cluster text is the one it was opened with."""
-        fence = entry.fence if own_file else self.fence
-        tuning, lines = start_session(changed, fence, self.options, entry.folder_on)
+        fence = entry.fence if own_file else Fence(self.options.roots_of(entry.owner))
+        tuning, lines = start_session(changed, fence, self.options, self.options.home_of(entry.owner), entry.folder_on)
         with self._lock:
             entry.request, entry.tuning, entry.lines = entry.by_cluster.setdefault(tuning.digests.cluster, (changed, tuning, lines))
