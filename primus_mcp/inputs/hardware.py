@@ -34,6 +34,8 @@ class SoftwareProfile:
     figures: Mapping[str, float]
     """Further named rates (seconds, fractions) that formulas look up by name; every key is documented in docs/performance.md."""
     sources: Mapping[str, str]
+    since: str = ""
+    """Year and month of the first software it stands for; empty: its date."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

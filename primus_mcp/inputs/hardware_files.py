@@ -159,6 +159,7 @@ def _software_profile(reader: _Reader, family: _Reader, name: str) -> SoftwarePr
     return SoftwareProfile(
         name=name,
         date=str(reader.raw((*path, "date"))),
+        since=str(reader.raw((*path, "since")) or ""),
         sustained_flops=_rates(reader, *path, "sustained_tflops"),
         attention_forward_flops=reader.figure(*path, "attention_forward_tflops") * TFLOPS,
         attention_backward_flops=reader.figure(*path, "attention_backward_tflops") * TFLOPS,

@@ -152,7 +152,7 @@ def _apply_texts(draft: Draft, row: Row, flags: str) -> None:
 
 
 def _cluster(row: Row, draft: Draft, profile: str | None) -> tuple[Cluster, bool]:
-    """The row's GPUs on its software profile: the newest that is not newer than the row, else the oldest; undated rows take the newest."""
+    """The row's GPUs on its software profile: the newest that begins no later than the row, else the oldest; undated rows take the newest."""
     assert row.n_gpus is not None
     gpu = _gpu(row)
     per_node = min(row.n_gpus, gpu.network.nics_per_node)
@@ -188,7 +188,7 @@ def profile_of(gpu: GpuProfile, released: str | None) -> str:
     by_date = sorted(gpu.profiles.values(), key=lambda profile: profile.date)
     if released is None:
         return by_date[-1].name
-    older = [profile for profile in by_date if profile.date <= released]
+    older = [profile for profile in by_date if (profile.since or profile.date) <= released]
     return (older[-1] if older else by_date[0]).name
 
 
