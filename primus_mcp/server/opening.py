@@ -17,7 +17,7 @@ from primus_mcp.errors import InputError, UnsupportedFeatureError
 from primus_mcp.evaluation.digest import digest
 from primus_mcp.inputs.cluster import TargetCluster, find_hardware_config, parse_cluster
 from primus_mcp.inputs.model_workload import workload_from_model
-from primus_mcp.inputs.published import published_models
+from primus_mcp.inputs.published import is_model, published_models
 from primus_mcp.inputs.workload import Workload, read_workload, workload_from_arguments
 from primus_mcp.inputs.yaml_loader import MAX_BYTES, load_yaml, parse_text
 from primus_mcp.server.fence import Fence

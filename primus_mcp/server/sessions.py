@@ -69,7 +69,7 @@ class SessionStore:
         return self._add(request, owner, fence, self._out_dir(request.out_dir, fence, owner) if request.out_dir else None)
 
     def _out_dir(self, text: str, fence: Fence, owner: str) -> Path:
-        """A folder for a run, a relative one below the caller's runs. One that holds something else is refused: files are replaced there."""
+        """A folder for a run, a relative one below the caller's runs. One that holds something else is refused: files would be lost."""
         relative = not Path(text).expanduser().is_absolute()
         folder = (Fence([self.options.home_of(owner) / "runs"]) if relative else fence).path(text, "out_dir")
         if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or (folder / SESSION_NAME).is_file())):
