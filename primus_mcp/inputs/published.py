@@ -210,6 +210,11 @@ def _spellings() -> Mapping[str, str]:
     return spellings
 
 
+def is_model(name: str) -> bool:
+    """Whether `find_model` knows the name."""
+    return _plain(name) in _spellings()
+
+
 def find_model(name: str) -> PublishedModel:
     """A model of the catalogue by any spelling of its name. Raises InputError with the nearest names."""
     found = _spellings().get(_plain(name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath, PureWindowsPath
 from typing import Any
 
 from primus_mcp.errors import InputError, UnsupportedFeatureError
@@ -18,9 +18,9 @@ FRAMEWORKS: Mapping[str, str] = {"megatron": "megatron", "light-megatron": "mega
 
 
 def load_document(path: Path, chain: tuple[Path, ...] = ()) -> tuple[dict[str, Any], tuple[SourceFile, ...]]:
-    """The file over the files that it extends (paths from its own folder), and every file read, the outermost first.
+    """The file over the files that it extends (in its own folder or below), and every file read, the outermost first.
 
-    Raises InputError for an unreadable file, a cycle, or more than 32 files deep.
+    Raises InputError for an unreadable file, a cycle, more than 32 files deep, or a file elsewhere.
     """
     own = load_yaml(path)
     resolved = path.resolve() if not path.is_symlink() else path.absolute()
@@ -37,6 +37,8 @@ def load_document(path: Path, chain: tuple[Path, ...] = ()) -> tuple[dict[str, A
         raise InputError(f"extends is {bases!r}", where=str(path), remedy="write a file name or a list of them")
     merged: dict[str, Any] = {}
     for name in names:
+        if PurePath(name).is_absolute() or ".." in PurePath(name).parts or PureWindowsPath(name).drive:
+            raise InputError(f"extends {name[:200]!r}, outside of its own folder", where=str(path), remedy="keep both files in one folder")
         base, more = load_document(path.parent / name, (*chain, resolved))
         merged, read = deep_merge(merged, base), (*read, *more)
     return deep_merge(merged, own), read

@@ -66,7 +66,7 @@ def test_a_file_that_extends_another_is_read_over_it_and_stray_keys_are_told(tmp
     assert "extends" not in workload.document
 
 
-@pytest.mark.parametrize("base", ["over.yaml", "gone.yaml", 3, [None], "a\0b"])
+@pytest.mark.parametrize("base", ["over.yaml", "gone.yaml", 3, [None], "a\0b", "../w.yaml", "/etc/hostname", "a/../../w.yaml", "C:/w.yaml"])
 def test_a_workload_that_extends_nothing_readable_is_refused(tmp_path: Path, base: object) -> None:
     over = tmp_path / "over.yaml"
     over.write_text(yaml.safe_dump({"extends": base, "modules": {}}), encoding="utf-8")
