@@ -1,0 +1,76 @@
+"""A sweep's result as text for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.reports.best import SHOWN_SCHEDULES, knob_text
+from primus_mcp.reports.rule_titles import rule_title
+from primus_mcp.search.sweep_result import SweepResult
+
+SHOWN_RULES = 8
+_PLACED = frozenset({"tp", "pp", "ep", "cp", "vpp", "mbs", "gbs", "pp_schedule", "recompute_granularity", "recompute_num_layers"})
+_RESTING: Mapping[str, Any] = {"use_torch_fsdp2": False, "sync_free_stage": 0, "fp8": "none", "expert_tensor_parallel_size": 1}
+
+
+def configuration_text(result: EvaluationResult, trial: Mapping[str, Any]) -> str:
+    """`TP1 PP4 EP8 CP1 VPP5 MBS1 interleaved_1f1b recompute none; fp8 hybrid ...` on one line."""
+    c = result.resolved or {}
+    layers = f"/{c['recompute_num_layers']}" if c.get("recompute_granularity") == "full" else ""
+    head = " ".join(f"{name.upper()}{c.get(name)}" for name in ("tp", "pp", "ep", "cp", "vpp", "mbs", "gbs"))
+    schedule = SHOWN_SCHEDULES.get(str(c.get("schedule")), c.get("schedule"))
+    rest = [f"{name}={knob_text(value)}" for name, value in trial.items() if name not in _PLACED and value != _RESTING.get(name, object())]
+    return f"{head} {schedule} recompute {c.get('recompute_granularity')}{layers}" + (f"; {' '.join(rest)}" if rest else "")
+
+
+def proof_text(result: SweepResult) -> str:
+    """What the sweep can say about its best."""
+    if not result.top:
+        return "nothing legal fits"
+    if result.disagreements:
+        return (
+            f"NOT proven: {len(result.disagreements)} of {result.checked_points} random configurations are judged otherwise by the rules "
+            f"themselves, for example {result.disagreements[0]}: please report it"
+        )
+    if result.proven:
+        what = f"the first {len(result.top)} are" if result.top_proven and len(result.top) > 1 else "the first is"
+        return f"proven under the model: {what} the fastest of all {result.counts.legal:,} legal configurations"
+    gap = f"; an open configuration could be up to {result.gap:.1%} faster" if result.gap else ""
+    return f"not proven: the sweep was {result.stopped or 'cut'}{gap}"
+
+
+def counts_text(result: SweepResult) -> list[str]:
+    """Where every configuration went."""
+    c = result.counts
+    lines = [f"{c.size:,} combinations, {c.legal:,} legal; refused by rule:"]
+    shown = list(c.fallen.items())[:SHOWN_RULES]
+    lines += [f"  {count:>15,}  {rule_title(rule)}" for rule, count in shown]
+    if len(c.fallen) > SHOWN_RULES:
+        lines.append(f"  {sum(list(c.fallen.values())[SHOWN_RULES:]):>15,}  {len(c.fallen) - SHOWN_RULES} other rules")
+    parts = [f"{c.slower:,} slower by their bound", f"{c.over_memory:,} over the memory cap", f"{c.priced:,} priced one by one"]
+    parts += [f"{c.excluded:,} excluded by --where"] if c.excluded else []
+    parts += [f"{c.open:,} left open"] if c.open else []
+    return [*lines, "of the legal: " + ", ".join(parts)]
+
+
+def sweep_text(result: SweepResult) -> str:
+    """The whole answer."""
+    lines = [f"=== SWEEP of {result.workload} on {result.cluster} ({result.gpus} GPUs) ===", *counts_text(result)]
+    rate = result.counts.legal / result.cpu_s if result.cpu_s else 0.0
+    lines.append(f"{result.wall_s:.1f} s ({result.cpu_s:.1f} s of CPU, {rate:,.0f} legal configurations a CPU second)")
+    for place, one in enumerate(result.top):
+        r = one.result
+        mark = " <- recommended" if place == result.recommended and place else ""
+        lines.append(
+            f"{place + 1:>3}. {r.tokens_per_s_per_gpu:>8,.0f} tokens/s/GPU {r.memory_per_gpu_gb:>6.1f} GB  "
+            f"{configuration_text(r, one.trial)}{mark}"
+        )
+    if result.ties > 1:
+        lines.append(f"{result.ties} configurations are equally fast; the one with the least memory stands first")
+    lines += [line for line in (result.note,) if line]
+    lines.append(proof_text(result))
+    if result.top and result.top[0].result.confidence:
+        lines.append(f"accuracy: {result.top[0].result.confidence}")
+    return "\n".join(lines) + "\n"

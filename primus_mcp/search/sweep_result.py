@@ -1,0 +1,62 @@
+"""What a sweep found, as one record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from primus_mcp.evaluation.result import EvaluationResult
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class SweptTrial(_Record):
+    """One of the best configurations: `trial` holds the knobs it sets, `result` is the evaluator's own answer."""
+
+    trial: dict[str, Any]
+    result: EvaluationResult
+
+
+class SweepCounts(_Record):
+    """Where every configuration of the space went. size = sum of fallen + legal; legal = excluded + slower + over_memory + priced."""
+
+    size: int = Field(description="configurations before any rule")
+    fallen: dict[str, int] = Field(description="illegal configurations by the first rule that refuses them")
+    legal: int = Field(description="configurations that obey every rule")
+    excluded: int = Field(description="legal ones that --where excludes before they are priced")
+    slower: int = Field(
+        description="legal ones that cannot be among the best: their bound is below the last of them, whatever their memory"
+    )
+    over_memory: int = Field(description="the others that need more memory than the cap, by the bound or by the projection")
+    priced: int = Field(description="configurations that the evaluator's own path priced, those that --where then excludes too")
+    open: int = Field(description="configurations left when the sweep was stopped; 0 when it ended")
+
+
+class SweepResult(_Record):
+    """The best configurations of the whole space. `proven`: no configuration of the space is faster under the model, by the bound."""
+
+    workload: str
+    cluster: str
+    gpus: int
+    counts: SweepCounts
+    top: list[SweptTrial]
+    proven: bool = Field(description="the first of `top` is the optimum under the model: every other one is bounded below it")
+    top_proven: bool = Field(description="all of `top` are the best ones, in order")
+    gap: float = Field(description="how much faster an open configuration could still be at most; 0 when proven")
+    ties: int = Field(description="configurations found as fast as the optimum, itself included")
+    recommended: int | None = Field(description="place in `top` of the configuration to run, which may avoid a memory risk")
+    note: str | None = Field(description="why the recommendation is not the first, or that it is at risk")
+    checked_points: int = Field(description="random configurations whose legality was compared with the rules asked one by one")
+    disagreements: list[str] = Field(description="those that differed; empty means the count of the space is right there")
+    where: str
+    stopped: str | None = Field(description="why the sweep ended early; null when it did not")
+    wall_s: float
+    cpu_s: float
+
+    @property
+    def best(self) -> SweptTrial | None:
+        """The fastest configuration."""
+        return self.top[0] if self.top else None

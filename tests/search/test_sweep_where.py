@@ -1,0 +1,56 @@
+"""The condition language."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from primus_mcp.errors import InputError
+from primus_mcp.search.sweep_where import parse_where
+
+ROW = {"tp": 4, "mbs": 2, "fp8": "hybrid", "memory_per_gpu_gb": 150.0, "use_turbo_deepep": True, "mfu": None}
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("tp<=8 and memory_per_gpu_gb<200", True),
+        ("tp<4 or mbs=2", True),
+        ("not tp==4", False),
+        ("not not tp==4", True),
+        ("(tp=1 or tp=4) and fp8 != none", True),
+        ("1 < tp <= 4 and fp8=hybrid", True),
+        ("use_turbo_deepep = true", True),
+        ("mfu > 0.3", False),
+        ("fp8 == 'hybrid'", True),
+        ("", True),
+    ],
+)
+def test_conditions_mean_what_they_say(text: str, holds: bool) -> None:
+    assert parse_where(text).holds(ROW) is holds
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tp", "tp <", "tp <= 8 and", "tq < 8", "(tp<8", "tp<8)", "tp<8 tp<4", "__import__('os')", "tp.real<8", "tp[0]<8", "tp<8;mbs<2",
+        "lambda: 1", "1" * 2000, "(" * 500 + "tp<8", "not " * 10, "tp < 8 and or mbs < 2", "and", "\x00tp<8",
+    ],
+)  # fmt: skip
+def test_anything_else_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(InputError) as error:
+        parse_where(text)
+    assert "\n" not in str(error.value)
+
+
+def test_a_mistyped_name_gets_a_suggestion() -> None:
+    with pytest.raises(InputError, match="memory_per_gpu_gb"):
+        parse_where("memory_per_gpu < 200")
+
+
+def test_what_is_not_known_yet_may_still_hold_also_below_not() -> None:
+    known = {"tp": np.array([1, 4, 8], dtype=object)}
+    assert parse_where("tp<=4 and memory_per_gpu_gb<200").partial(known).tolist() == [True, True, False]
+    assert np.all(parse_where("not memory_per_gpu_gb<200").partial(known))
+    assert parse_where("not (tp<=4 and memory_per_gpu_gb<200)").partial(known).tolist() == [True, True, True]
+    assert parse_where("not (tp<=4 or memory_per_gpu_gb<200)").partial(known).tolist() == [False, False, True]
