@@ -125,6 +125,13 @@ EXAMPLES = [
         mended_trial={"tp": 4},
         architecture={"mixer": Mamba2(heads=32, head_dim=64, state_dim=64, groups=4, kernel=4)},
     ),
+    Example(
+        "lora-fsdp2",
+        ("use_torch_fsdp2 false",),
+        arguments={"stage": "sft", "lora": {"enabled": True}},
+        trial={"use_torch_fsdp2": True, "use_distributed_optimizer": False},
+        mended_trial={"use_torch_fsdp2": False},
+    ),
     Example("mixer-cp", ("not 2",), trial={"cp": 2}, mended_trial={"cp": 1}, architecture={"mixer": ShortConvolution(kernel=3)}),
     Example("T19", ("CP is 2",), trial={"cp": 2}, mended_trial={"cp": 1}, architecture={"mixer": DELTA_NET}),
     Example(

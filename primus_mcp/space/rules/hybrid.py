@@ -1,4 +1,4 @@
-"""Rules on models whose layers are not all attention and MLP."""
+"""Rules on models whose layers are not all attention and MLP, and on adapters."""
 
 from __future__ import annotations
 
@@ -25,3 +25,9 @@ def _mamba_heads(case: Case) -> str | None:
 @book.policy("mixer-cp", "layers without attention are priced at CP 1")
 def _context_parallel(case: Case) -> str | None:
     return f"how a mixer splits a sequence is not priced: CP 1, not {case.config.cp}" if case.arch.mixer and case.config.cp > 1 else None
+
+
+@book.policy("lora-fsdp2", "LoRA is priced with weights whole on every rank")
+def _sharded_adapters(case: Case) -> str | None:
+    both = case.config.finetune == "lora" and case.config.use_torch_fsdp2
+    return "LoRA under FSDP2 is not priced: use_torch_fsdp2 false, not true" if both else None
