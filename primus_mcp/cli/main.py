@@ -15,13 +15,16 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import NoReturn
 
+from primus_mcp.cli.stops import signals_stop
 from primus_mcp.errors import PrimusMcpError
 
 EXIT_OK, EXIT_BUG, EXIT_BAD_INPUT, EXIT_NOTHING_FITS, EXIT_STOPPED_EARLY = 0, 1, 2, 3, 4
+MAX_LINE = 2000
 
 COMMANDS: dict[str, str] = {
     "tune": "search for the fastest configuration that fits, and write its artefacts",
     "evaluate": "price one configuration: memory, time, verdict",
+    "sweep": "the fastest configuration of the whole legal space, with the proof",
     "axes": "the legal values of every knob for this workload on this cluster",
     "check": "what would really run: the resolved model, and where it differs from the published one",
     "memory": "what every pipeline rank holds at its peak, and whether it fits",
@@ -36,6 +39,12 @@ COMMANDS: dict[str, str] = {
 """Each command lives in `primus_mcp.cli.<name>`, which has `add_arguments(parser)` and `run(arguments) -> int`."""
 
 
+def one_line(text: str) -> str:
+    """The text without line breaks and control characters, which a path or a value may hold; at most 2,000 characters."""
+    clean = "".join(c if c.isprintable() else " " if c.isspace() else repr(c)[1:-1] for c in text).strip()
+    return clean if len(clean) <= MAX_LINE else f"{clean[: MAX_LINE // 2]} ... {clean[-MAX_LINE // 2 :]}"
+
+
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one line, with a suggestion for a mistyped flag."""
 
@@ -46,7 +55,7 @@ class Parser(argparse.ArgumentParser):
             flags = [flag for action in self._actions for flag in action.option_strings]
             near = get_close_matches(words[0].split("=")[0], flags, n=1)
             message = f"unknown argument {words[0]!r}" + (f"; did you mean {near[0]}?" if near else "")
-        print(f"error: {message} (see `{self.prog} --help`)", file=sys.stderr)
+        print(f"error: {one_line(message)} (see `{self.prog} --help`)", file=sys.stderr)
         raise SystemExit(EXIT_BAD_INPUT)
 
 
@@ -103,8 +112,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
-        code = _run(sys.argv[1:] if argv is None else argv)
-        sys.stdout.flush()
+        with signals_stop():
+            code = _run(sys.argv[1:] if argv is None else argv)
+            sys.stdout.flush()
         return code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -115,11 +125,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PrimusMcpError as error:
         if debug:
             raise
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {one_line(str(error))}", file=sys.stderr)
         return error.exit_code
     except Exception as error:
         if debug:
             raise
-        text = " ".join(str(error).split()) or "no message"
+        text = one_line(str(error)) or "no message"
         print(f"internal error: {type(error).__name__}: {text}; set PRIMUS_MCP_DEBUG=1 for the traceback and report it", file=sys.stderr)
         return EXIT_BUG

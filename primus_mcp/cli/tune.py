@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from primus_mcp.cli.common import add_cluster_arguments, add_engine_arguments, add_workload_arguments, count, positive_number
 from primus_mcp.cli.search_stage import add_search_arguments, require_known_trials, run_search
+from primus_mcp.cli.stops import signals_wait
 from primus_mcp.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,20 +56,31 @@ def run(arguments: argparse.Namespace) -> int:
     problem = resolve_problem(arguments, mode=mode, profiling_mode=arguments.profiling_mode)
     tell_notes(problem)
     session = _open(arguments, problem)
-    stopped: StoppedBecause = "seed plan finished"
-    agent: AgentSummary | None = None
-    if arguments.agent_only:
-        require_known_trials(session)
-    else:
-        stopped = _seeds(session, quiet=arguments.quiet)
-    if not arguments.seed_only and stopped != "interrupted":
-        stopped, agent = run_search(arguments, session)
-    outcome = session.finish(stopped, agent=agent)
+    stopped, agent = _search(arguments, session)
+    with signals_wait() as asked_to_stop:
+        outcome = session.finish(stopped, agent=agent)
     if arguments.json:
         print(summary_json(outcome), end="")
     else:
         _report(arguments, session, agent)
-    return _exit_code(session, interrupted=stopped == "interrupted")
+    if stopped == "interrupted":
+        print("note: stopped early; the same command with --resume continues", file=sys.stderr)
+    return _exit_code(session, interrupted=stopped == "interrupted" or asked_to_stop())
+
+
+def _search(arguments: argparse.Namespace, session: TuningSession) -> tuple[StoppedBecause, AgentSummary | None]:
+    """What was asked for of seeds and LLM stage. A signal ends it, wherever it falls; what was evaluated stays."""
+    stopped: StoppedBecause = "seed plan finished"
+    try:
+        if arguments.agent_only:
+            require_known_trials(session)
+        else:
+            stopped = _seeds(session, quiet=arguments.quiet)
+        if arguments.seed_only or stopped == "interrupted":
+            return stopped, None
+        return run_search(arguments, session)
+    except KeyboardInterrupt:
+        return "interrupted", None
 
 
 def _out_dir(arguments: argparse.Namespace, problem: Problem) -> Path:
