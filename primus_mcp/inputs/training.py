@@ -94,9 +94,12 @@ class TrainingConfig:
     cross_entropy_impl: Literal["native", "te", "compiled"] = "native"
     fused_swiglu: bool = True
     fused_rope: bool = True
+    fused_norm: bool = True
     turbo_gemm: bool = False
     turbo_attention: bool = False
     tp_comm_overlap: bool = False
+    fsdp_backward_prefetch: bool = True
+    scatter_p2p: bool = False
     full_graph: bool = False
     # MoE
     dispatcher: Dispatcher = "alltoall"

@@ -185,5 +185,6 @@ def attention_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, 
     pieces = _query_projections(rates, arch, settings, tokens) if mla is None else _latent_projections(rates, arch, mla, settings, tokens)
     core = _core(rates, arch, settings, windowed, tokens)
     width = settings.sharded_tokens(arch) * arch.hidden_size * halves / 2
-    norms = _pass(rates, "norm", width, TIME["norm_residual.forward"], TIME["norm_residual.backward"], "layernorm")
+    again = 0.0 if settings.fused_norm else TIME["norm_eager.backward"]
+    norms = _pass(rates, "norm", width, TIME["norm_residual.forward"], TIME["norm_residual.backward"] + again, "layernorm")
     return (*pieces, *core, norms, *context_parallel(rates, arch, settings, core[0]), *tensor_parallel(rates, arch, settings, 1))

@@ -32,6 +32,7 @@ _COPIED = (
     "cross_entropy_impl",
     "fused_swiglu",
     "fused_rope",
+    "fused_norm",
     "turbo_gemm",
     "turbo_attention",
     "full_graph",
@@ -75,6 +76,7 @@ class LayerSettings:
     cross_entropy_impl: str
     fused_swiglu: bool
     fused_rope: bool
+    fused_norm: bool
     turbo_gemm: bool
     turbo_attention: bool
     full_graph: bool

@@ -112,7 +112,9 @@ def fsdp_exchange(
 ) -> Exchange:
     """FSDP2: every micro-batch gathers each layer's parameters in both directions and scatters its gradients.
 
-    Layer i + 1 is prefetched beside layer i: exposed a layer = max(floor t, t - usable compute of a layer).
+    Layer i + 1 is prefetched beside layer i: exposed a layer = max(floor t, t - usable compute of a layer). Without prefetch in the
+    backward pass (FSDP1's BACKWARD_POST) a layer's gather queues behind the scatter of the one before, which waits for its compute:
+    both are exposed (pytorch torch/distributed/fsdp/api.py, BackwardPrefetch).
     """
     size, stride = placement.dp * config.cp, config.tp
     units = max(layers, 1)
@@ -121,7 +123,8 @@ def fsdp_exchange(
     scatter_s = rates.reduce_scatter_s(elements * config.main_grad_bytes, size, stride)
     usable = TIME["fsdp_overlap"] / units
     forward_exposed = max(TIME["dp_floor"] * gather_s, gather_s - usable * forward_s)
-    backward_exposed = max(TIME["dp_floor"] * (gather_s + scatter_s), gather_s + scatter_s - usable * backward_s)
+    hidden_s = usable * backward_s if config.fsdp_backward_prefetch else 0.0
+    backward_exposed = max(TIME["dp_floor"] * (gather_s + scatter_s), gather_s + scatter_s - hidden_s)
     share = scatter_s / (gather_s + scatter_s) if scatter_s else 0.0
     count = units * placement.micro_batches
     return Exchange(

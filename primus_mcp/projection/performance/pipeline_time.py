@@ -21,10 +21,16 @@ def schedule_name(config: TrainingConfig) -> str:
     return "interleaved" if config.schedule == "1f1b" and config.vpp > 1 else config.schedule
 
 
-def hop_s(rates: Rates, arch: Architecture, settings: LayerSettings, pp: int, world: int) -> float:
-    """One boundary between neighbouring stages: T h 2 B (/ TP under sequence parallelism) over `world / PP` ranks of distance."""
+def hop_s(rates: Rates, arch: Architecture, settings: LayerSettings, pp: int, world: int, *, scatter: bool = False) -> float:
+    """One boundary between neighbouring stages: T h 2 B (/ TP under sequence parallelism) over `world / PP` ranks of distance.
+
+    `scatter`: every TP rank sends its share and the next stage gathers the whole (arXiv:2104.04473 section 4.1; not in Megatron-Core).
+    """
     if pp == 1:
         return 0.0
+    if scatter and settings.tp > 1 and not settings.sequence_parallel:
+        size_bytes = settings.tokens(arch) * arch.hidden_size * BF16_BYTES
+        return rates.point_to_point_s(size_bytes / settings.tp, world // pp, pp) + rates.all_gather_s(size_bytes, settings.tp, 1)
     return rates.point_to_point_s(settings.sharded_tokens(arch) * arch.hidden_size * BF16_BYTES, world // pp, pp)
 
 

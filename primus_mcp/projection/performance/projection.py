@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -15,6 +16,7 @@ from primus_mcp.projection.ops.gemm import peak_flops
 from primus_mcp.projection.performance.critical import IterationTime, RankTime, iteration_time
 from primus_mcp.projection.performance.exchange import rank_exchange, trained_parameters
 from primus_mcp.projection.performance.flops import expert_gemm_flops, model_flops_per_sequence
+from primus_mcp.projection.performance.measured import UNMEASURED, MeasuredParts
 from primus_mcp.projection.performance.optimizer import optimizer_s
 from primus_mcp.projection.performance.pipeline_time import hop_s, timeline
 from primus_mcp.projection.performance.record import PerformanceProjection
@@ -41,7 +43,14 @@ def gemm_precision(arch: Architecture, settings: LayerSettings) -> Precision:
 
 
 def _rank_time(
-    rates: Rates, arch: Architecture, config: TrainingConfig, placement: Placement, stages: tuple[StageCost, ...], run: Timeline, rank: int
+    rates: Rates,
+    arch: Architecture,
+    config: TrainingConfig,
+    placement: Placement,
+    stages: tuple[StageCost, ...],
+    run: Timeline,
+    rank: int,
+    optimizer: float,
 ) -> RankTime:
     own = tuple(stage for stage, owner in zip(stages, placement.owner, strict=True) if owner == rank)
     lora_rank = config.lora_rank if config.finetune == "lora" else None
@@ -51,7 +60,7 @@ def _rank_time(
     return RankTime(
         stages=own,
         exchange=rank_exchange(rates, arch, config, placement, rank, parameters, times),
-        optimizer_s=optimizer_s(rates, config, placement, parameters),
+        optimizer_s=optimizer_s(rates, config, placement, parameters) * optimizer,
         end_s=run.rank_end_s[rank],
         busy_s=run.rank_busy_s[rank],
         sends=placement.micro_batches * (2 * placement.vpp - ends_of_model),
@@ -59,28 +68,42 @@ def _rank_time(
 
 
 def _iteration(
-    rates: Rates, arch: Architecture, config: TrainingConfig, placement: Placement, stages: tuple[StageCost, ...], one_hop_s: float
+    rates: Rates,
+    arch: Architecture,
+    config: TrainingConfig,
+    placement: Placement,
+    stages: tuple[StageCost, ...],
+    one_hop_s: float,
+    optimizer: float,
 ) -> tuple[IterationTime, Timeline]:
     run = timeline(config, placement, stages, one_hop_s)
     free = timeline(config, placement, stages, 0.0) if one_hop_s else run
-    ranks = tuple(_rank_time(rates, arch, config, placement, stages, run, rank) for rank in range(placement.pp))
+    ranks = tuple(_rank_time(rates, arch, config, placement, stages, run, rank, optimizer) for rank in range(placement.pp))
     return iteration_time(ranks, free.step_s, placement.micro_batches, one_hop_s), run
 
 
 def project_performance(
-    arch: Architecture, config: TrainingConfig, cluster: Cluster, *, gemm_backend: GemmBackend = "auto"
+    arch: Architecture,
+    config: TrainingConfig,
+    cluster: Cluster,
+    *,
+    gemm_backend: GemmBackend = "auto",
+    measured: MeasuredParts = UNMEASURED,
 ) -> PerformanceProjection:
     """Time of one iteration: a pipeline of real stage times, then gradients, optimizer and parameters (`IterationTime`).
 
+    `measured`: layers, traffic and optimizer as a measured run found them instead of the model's.
     Raises InputError where a degree does not divide or the schedule does not exist for the micro-batches, UnknownFigureError where the
     GPU lacks a rate. Known errors: docs/performance.md.
     """
     rates = rates_for(cluster, gemm_backend)
+    if measured.traffic:
+        rates = replace(rates, measured=measured.traffic)
     placement = place(arch, config, cluster.world_size)
     settings = layer_settings(config)
-    stages = tuple(stage_cost(rates, arch, settings, chunk, config.recompute) for chunk in placement.chunks)
-    one_hop_s = hop_s(rates, arch, settings, config.pp, cluster.world_size)
-    iteration, run = _iteration(rates, arch, config, placement, stages, one_hop_s)
+    stages = tuple(stage_cost(rates, arch, settings, chunk, config.recompute, measured) for chunk in placement.chunks)
+    one_hop_s = hop_s(rates, arch, settings, config.pp, cluster.world_size, scatter=config.scatter_p2p)
+    iteration, run = _iteration(rates, arch, config, placement, stages, one_hop_s, measured.optimizer)
     total_s = iteration.total_s
     flops = config.gbs * model_flops_per_sequence(arch, config.tp, trains_weights=settings.trains_weights)
     precision = gemm_precision(arch, settings)
