@@ -1,99 +1,237 @@
-"""Coordinate search: one step at a time from the best trial, the knobs that relieve its bottleneck first. No language model."""
+"""Coordinate search: from the best trial, the step that should relieve its bottleneck most is priced next. No language model.
+
+Levers (precision, expert exchange, fusions) are tried one at a time on the incumbent, shapes in the order of their forecast. Legality and
+memory are free, so nothing that is illegal or does not fit is proposed.
+"""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from primus_mcp.driver.forecast import corrected, flat_parts, forecast
 from primus_mcp.driver.loop import MIN_GAIN, Nobody, Observer, SearchEnd, stop_reason
+from primus_mcp.driver.shapes import Column, knobs_of_shape, shape_of, shapes_of
 from primus_mcp.errors import InputError, UnknownFigureError
 from primus_mcp.evaluation.rank import is_candidate
-from primus_mcp.evaluation.result import EvaluationResult
-from primus_mcp.search.neighbours import neighbours
 from primus_mcp.session import TuningSession
-from primus_mcp.space.axes import with_pins
+from primus_mcp.space.axes import legal_axes, with_pins
 from primus_mcp.space.knobs import KNOBS, TrialConfig
+from primus_mcp.tools.configuration import config_of
 from primus_mcp.trials.budget import BudgetExhaustedError
 from primus_mcp.trials.journal import Round, RoundStarted
+from primus_mcp.trials.log import TrialRecord
 
-Step = tuple[str, dict[str, Any]]
+SHAPE = (
+    "tp",
+    "pp",
+    "ep",
+    "expert_tensor_parallel_size",
+    "cp",
+    "vpp",
+    "mbs",
+    "recompute_granularity",
+    "recompute_num_layers",
+    "pp_schedule",
+)
+LEVERS: dict[str, tuple[dict[str, Any], ...]] = {
+    "exchange": tuple({"use_turbo_deepep": True, "sync_free_stage": stage} for stage in (1, 3, 2)),
+    "fp8": tuple({"fp8": value} for value in ("hybrid", "mxfp8")),
+    "loss": ({"cross_entropy_loss_fusion": True},),
+    "data parallel": ({"overlap_grad_reduce": True, "overlap_param_gather": True}, {"use_distributed_optimizer": True}),
+    "plain exchange": ({"use_turbo_deepep": True, "sync_free_stage": 0}, {"use_turbo_deepep": False, "sync_free_stage": 0}),
+}
+"""Settings that multiply every shape's speed, each tried once on the incumbent of its turn."""
+LEVER_TURN = 3
+MAX_PROBES = 400
+"""Memory checks for one proposal."""
+WORTHWHILE = 0.002
+"""Forecast gains below this share are noise: the search has converged when no other are left."""
+SLACK = 0.05
+"""The forecast may be wrong by this much: shapes up to this much slower are tried too."""
 
 
-def _free(session: TuningSession, knobs: Mapping[str, Any]) -> TrialConfig:
-    """Knobs that may move, with the pins."""
-    axes = session.target.axes.model_dump()
-    free = {
-        name: value
-        for name, value in knobs.items()
-        if name not in session.pins and ((axis := KNOBS[name].axis) is None or axes.get(axis, True))
-    }
-    return with_pins(TrialConfig(**free), session.pins)
-
-
-def _centre(session: TuningSession) -> tuple[TrialConfig, EvaluationResult | None]:
-    """The best trial, or the workload as it is."""
-    best = session.best().best
-    if best is None:
-        return with_pins(TrialConfig(), session.pins), None
-    record = next(record for record in session.history() if record.trial_id == best.trial_id)
-    return TrialConfig.model_validate(record.trial), best
-
-
-def _steps(session: TuningSession, centre: TrialConfig) -> Iterator[Step]:
-    yield from neighbours(session.workload, session.target.cluster, centre)
-
-
+@dataclass
 class _Search:
-    def __init__(self, session: TuningSession, observer: Observer) -> None:
-        self._session, self._watch = session, observer
-        self._seen: set[str] = {record.key for record in session.history()}
+    session: TuningSession
+    watch: Observer
+    seen: set[str] = field(default_factory=set)
+    tried_levers: set[str] = field(default_factory=set)
 
-    def _new(self, label: str, knobs: Mapping[str, Any]) -> tuple[str, TrialConfig] | None:
-        """The step as a trial that was not tried, is legal and fits."""
+    def __post_init__(self) -> None:
+        session = self.session
+        self.seen = {record.key for record in session.history()}
+        arch, cluster = session.workload.architecture, session.target.cluster
+        self.layers, self.moe = arch.num_layers, arch.is_moe
+        self.shapes = shapes_of(session)
+        self.too_large = np.zeros(len(self.shapes), dtype=bool)
+        self.node = cluster.network.node_size if cluster.network.spans_nodes else cluster.gpus_per_node
+        self.gap = cluster.network.node_bandwidth_bytes_per_s / cluster.network.nic_bandwidth_bytes_per_s
+        self.values = legal_axes(session.workload, cluster, axes=session.target.axes.model_dump(), pins=session.pins)
+
+    def incumbent(self) -> TrialRecord | None:
+        """The fastest candidate, at risk or not: the ranking decides at the end."""
+        records = [record for record in self.session.history() if is_candidate(record.result)]
+        return max(records, key=lambda record: record.result.tokens_per_s_per_gpu or 0.0, default=None)
+
+    def shape(self, record: TrialRecord) -> dict[str, float]:
+        """The shape of a priced trial."""
+        assert record.result.resolved is not None
+        return shape_of(config_of(record.result.resolved), self.layers, record.result.dp or 1)
+
+    def levers(self, best: TrialRecord | None) -> dict[str, Any]:
+        """What the incumbent sets that is no shape."""
+        held = best.trial if best is not None else {}
+        return {name: value for name, value in held.items() if name not in SHAPE}
+
+    def _comparable(self, record: TrialRecord, best: TrialRecord) -> bool:
+        """Whether two trials differ in shape only; without expert parallelism the exchange levers are off by necessity."""
+        alone = record.trial.get("ep") == 1
+        one, other = self.levers(record), self.levers(best)
+        names = (one.keys() | other.keys()) - ({"use_turbo_deepep", "sync_free_stage"} if alone else set())
+        return all(one.get(name) == other.get(name) for name in names)
+
+    def trial(self, knobs: Mapping[str, Any]) -> tuple[TrialConfig, str] | None:
+        """Knobs that may move as a trial that was not tried, is legal and fits; None for others."""
+        free = {name: value for name, value in knobs.items() if name not in self.session.pins and self._movable(name)}
         try:
-            trial = _free(self._session, knobs)
-            key = self._session.evaluator.key(trial)
-            if key in self._seen or not self._session.evaluator.fits(trial):
+            trial = with_pins(TrialConfig(**free), self.session.pins)
+            key = self.session.evaluator.key(trial)
+            if key in self.seen or not self.session.evaluator.fits(trial):
                 return None
         except (InputError, UnknownFigureError):
             return None
-        self._seen.add(key)
-        return label, trial
+        return trial, key
 
-    def round(self, index: int) -> Round:
-        """Steps around the centre until one is faster, or none is left."""
-        began_s = time.monotonic()
-        centre, best = _centre(self._session)
-        before = best.tokens_per_s_per_gpu or 0.0 if best is not None else 0.0
-        rate, tried = before, 0
-        for step in _steps(self._session, centre):
-            found = self._new(*step)
-            if found is None:
+    def _movable(self, name: str) -> bool:
+        axis = KNOBS[name].axis
+        return axis is None or bool(getattr(self.session.target.axes, axis))
+
+    def lever_steps(self, best: TrialRecord) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Levers that were not tried, on the incumbent."""
+        for group, settings in LEVERS.items():
+            for setting in settings:
+                told = ", ".join(f"{name} {str(value).lower()}" for name, value in setting.items())
+                wanted = {name: value for name, value in setting.items() if value in self.values[name]}
+                if told in self.tried_levers or len(wanted) < len(setting) or all(best.trial.get(n) == v for n, v in setting.items()):
+                    continue
+                self.tried_levers.add(told)
+                yield f"{group}: {told}", {**best.trial, **setting}
+
+    def expected(self, best: TrialRecord | None) -> tuple[Column, float]:
+        """Forecast of every shape, corrected by what was priced with the incumbent's levers, and the incumbent's own time."""
+        if best is None or best.result.time_breakdown is None:
+            base = {"tp": 1.0, "pp": 1.0, "ep": 1.0, "cp": 1.0, "mbs": 1.0, "vpp": 1.0, "recompute": 0.0, "schedule": 0.0, "dp": 1.0}
+            parts, now = flat_parts(), math.inf
+        else:
+            base, parts, now = self.shape(best), best.result.time_breakdown, best.result.iteration_ms or math.inf
+        gbs = self.session.workload.baseline.gbs
+        times = forecast(parts, base, self.shapes, gbs=gbs, node=self.node, gap=self.gap)
+        return corrected(times, self.shapes, self._ratios(best, parts, base, gbs)), now
+
+    def _ratios(
+        self, best: TrialRecord | None, parts: Mapping[str, float], base: Mapping[str, float], gbs: int
+    ) -> list[tuple[dict[str, float], float]]:
+        """Measured over forecast of every priced trial that has the incumbent's levers."""
+        found = []
+        for record in self.session.history():
+            if best is None or not is_candidate(record.result) or not record.result.iteration_ms:
                 continue
-            result = self._session.evaluate(found[1], origin="coordinate", label=found[0])
-            tried += 1
-            self._watch.trial(result.model_dump(mode="json"))
-            if is_candidate(result) and (result.tokens_per_s_per_gpu or 0.0) > before:
-                rate = result.tokens_per_s_per_gpu or 0.0
-                break
-        return Round(index=index, iterations=tried, duration_s=time.monotonic() - began_s, improved=rate > before * (1 + MIN_GAIN))
+            if not self._comparable(record, best) or record.result.resolved is None or record.result.resolved["gbs"] != gbs:
+                continue
+            shape = self.shape(record)
+            one = type(self.shapes)(**{name: np.array([shape[name]]) for name in shape})
+            time_ms = float(forecast(parts, base, one, gbs=gbs, node=self.node, gap=self.gap)[0])
+            found.append((shape, record.result.iteration_ms / time_ms))
+        return found
+
+    def shape_step(self, best: TrialRecord | None) -> tuple[str, TrialConfig, str] | None:
+        """The shape with the best forecast that is new and fits; None when no forecast is good enough."""
+        times, now = self.expected(best)
+        levers = self.levers(best)
+        order = np.argsort(times, kind="stable")
+        probes = 0
+        for index in (int(index) for index in order if not self.too_large[index]):
+            if times[index] > now * (1 + SLACK) or probes >= MAX_PROBES:
+                return None
+            if self.too_large[index]:
+                continue
+            row = self.shapes.row(index)
+            knobs = knobs_of_shape(row, levers, self.layers, moe=self.moe)
+            probes += 1
+            found = self.trial(knobs)
+            if found is not None:
+                gain = f"{now / times[index] - 1:+.1%} expected" if math.isfinite(now) else "smallest expected time"
+                return f"shape TP{row['tp']:.0f} PP{row['pp']:.0f} EP{row['ep']:.0f} CP{row['cp']:.0f}: {gain}", *found
+            self._mark(index, knobs)
+        return None
+
+    def _mark(self, index: int, knobs: Mapping[str, Any]) -> None:
+        """A legal shape that is too large rules out those of its topology and schedule that are no smaller."""
+        self.too_large[index] = True
+        try:
+            legal = self.session.evaluator.rules.check(TrialConfig(**knobs)).legal
+        except InputError:
+            return
+        if not legal or self.session.evaluator.key(TrialConfig(**knobs)) in self.seen:
+            return
+        s, row = self.shapes, self.shapes.row(index)
+        same = (s.tp == row["tp"]) & (s.pp == row["pp"]) & (s.ep == row["ep"]) & (s.cp == row["cp"]) & (s.schedule == row["schedule"])
+        self.too_large |= same & (s.mbs >= row["mbs"]) & (s.vpp >= row["vpp"]) & (s.recompute <= row["recompute"])
+
+    def propose(self, turn: int) -> tuple[str, TrialConfig, str] | None:
+        """The next trial: every third turn a lever, as long as there are any."""
+        best = self.incumbent()
+        if best is not None and turn % LEVER_TURN == 0:
+            for label, knobs in self.lever_steps(best):
+                if (found := self.trial(knobs)) is not None:
+                    return label, *found
+        if (step := self.shape_step(best)) is not None:
+            return step
+        if best is not None and turn % LEVER_TURN:
+            return self.propose(0)
+        return None
+
+
+def _rate(session: TuningSession) -> float:
+    return max((r.result.tokens_per_s_per_gpu or 0.0 for r in session.history() if is_candidate(r.result)), default=0.0)
 
 
 def coordinate_search(session: TuningSession, *, observer: Observer | None = None) -> SearchEnd:
-    """Until a budget is used up or no step around the best is faster. Ctrl-C passes through."""
+    """Until a budget is used up or no step promises a gain. A round is an equal share of the proposals. Ctrl-C passes through."""
     watch = observer or Nobody()
     search = _Search(session, watch)
+    proposals, rounds = session.budget.limits.get("max_proposals") or 0, session.budget.limits.get("max_rounds") or 1
+    a_round = max(1, math.ceil(proposals / rounds))
+    turn = 0
     while True:
-        if (stop := stop_reason(session, patience=10**6)) is not None:
+        if (stop := stop_reason(session, patience=10**9, limits=("max_rounds", "max_proposals", "max_perf_calls"))) is not None:
             return SearchEnd(ending=stop[0], reason=stop[1])
         index = max((event.index for event in session.journal.events() if isinstance(event, Round | RoundStarted)), default=0) + 1
         watch.round_started(index)
-        try:
-            ended = search.round(index)
-        except BudgetExhaustedError as error:
-            return SearchEnd(ending="budget exhausted", reason=str(error))
+        began_s, before, tried = time.monotonic(), _rate(session), 0
+        reason: str | None = None
+        while tried < a_round:
+            step = search.propose(turn)
+            if step is None:
+                reason = "no step from the best trial promises a gain"
+                break
+            label, trial, key = step
+            search.seen.add(key)
+            try:
+                result = session.evaluate(trial, origin="coordinate", label=label)
+            except BudgetExhaustedError as error:
+                return SearchEnd(ending="budget exhausted", reason=str(error))
+            turn, tried = turn + 1, tried + 1
+            watch.trial(result.model_dump(mode="json"))
+        improved = _rate(session) > before * (1 + MIN_GAIN)
+        ended = Round(index=index, iterations=tried, duration_s=time.monotonic() - began_s, improved=improved)
         session.journal.append(ended)
         watch.round_ended(ended, "")
-        if ended.iterations == 0:
-            return SearchEnd(ending="agent finished", reason="no step around the best trial is left to try")
+        if reason is not None:
+            return SearchEnd(ending="agent finished", reason=reason)

@@ -79,10 +79,12 @@ def rounds_without_gain(events: Sequence[Event]) -> int:
     return count
 
 
-def stop_reason(session: TuningSession, patience: int) -> tuple[Ending, str] | None:
+def stop_reason(
+    session: TuningSession, patience: int, *, limits: Sequence[str] = (*SEARCH_BUDGETS, *LLM_BUDGETS)
+) -> tuple[Ending, str] | None:
     """Why no further round may start, or None."""
     events = session.journal.events()
-    for name in (*SEARCH_BUDGETS, *LLM_BUDGETS):
+    for name in limits:
         try:
             session.budget.require(name, events)
         except BudgetExhaustedError as error:
