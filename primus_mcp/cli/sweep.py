@@ -6,12 +6,19 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from primus_mcp.cli.common import add_engine_arguments, add_workload_arguments, positive_count
+from primus_mcp.cli.common import add_engine_arguments, add_workload_arguments, positive_count, positive_number
 from primus_mcp.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from primus_mcp.cli.setup import Problem
+    from primus_mcp.search.pareto import FrontPoint
+    from primus_mcp.search.sensitivity import Sensitivity
     from primus_mcp.search.sweep_result import SweepResult
+
+LEVELS = (0.9, 0.8, 0.7, 0.6, 0.5)
+"""Shares of the memory cap under which --front looks for the fastest configuration."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +35,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--where", metavar="CONDITION", help='for example "tp<=8 and memory_per_gpu_gb<200"')
     parser.add_argument("--pin", action="append", metavar="KNOB=VALUE", help="hold a knob at a value (repeatable)")
     parser.add_argument("--top", type=positive_count, default=10, metavar="K", help="configurations to show (default 10)")
+    parser.add_argument(
+        "--front", action="store_true", help="also the fastest configuration under ever less memory, and what cannot be beaten"
+    )
+    parser.add_argument("--sensitivity", action="store_true", help="how sure the winner is: one step on each knob, +-20%% on each rate")
+    parser.add_argument("--target-tokens", metavar="N", help="tokens to train, for example 1T: days and dollars of each configuration")
+    parser.add_argument("--deadline", metavar="DAYS", help="for example 30d, with --target-tokens: how many of the swept nodes it takes")
+    parser.add_argument(
+        "--usd-per-gpu-hour", type=positive_number, metavar="X", help="your price (default: dated published quotes, if any)"
+    )
     parser.add_argument("--max-seconds", type=positive_count, metavar="S", help="stop after S seconds with what is known")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     add_engine_arguments(parser)
@@ -93,7 +109,6 @@ def sweep_one(problem: Problem, arguments: argparse.Namespace) -> SweepResult:
     from primus_mcp.evaluation.evaluators import FullEvaluator
     from primus_mcp.search.sweep import sweep
 
-    problem = _widened(problem, arguments)
     assert isinstance(problem.evaluator, FullEvaluator)
     console = Console(stderr=True)
     until = None if arguments.max_seconds is None else time.monotonic() + arguments.max_seconds
@@ -109,6 +124,7 @@ def sweep_one(problem: Problem, arguments: argparse.Namespace) -> SweepResult:
             only=_only(arguments),
             where=arguments.where,
             top=arguments.top,
+            levels=LEVELS if arguments.front else (),
             gemm_backend=arguments.gemm_backend,
             progress=show,
             should_stop=lambda: until is not None and time.monotonic() > until,
@@ -119,21 +135,80 @@ def run(arguments: argparse.Namespace) -> int:
     """Sweep every cluster, print the best of each; exit 3 when nothing fits, 4 when stopped early."""
     from primus_mcp.cli.main import EXIT_NOTHING_FITS, EXIT_OK, EXIT_STOPPED_EARLY
     from primus_mcp.cli.setup import tell_notes
-    from primus_mcp.reports.sweep_text import sweep_text
+    from primus_mcp.reports.sweep_text import sensitivity_text, sweep_text
 
-    found = []
-    for problem in problems(arguments):
+    tokens, days = _target(arguments)
+    found: list[tuple[Problem, SweepResult, Sensitivity | None]] = []
+    for problem in (_widened(problem, arguments) for problem in problems(arguments)):
         tell_notes(problem)
         result = sweep_one(problem, arguments)
-        found.append(result)
+        sure = _sensitivity(problem, result, arguments) if arguments.sensitivity and result.top else None
+        found.append((problem, result, sure))
         if not arguments.json:
-            print(sweep_text(result))
+            print(sweep_text(result) + (f"\n{sensitivity_text(sure)}\n" if sure else ""))
         if result.stopped == "interrupted":
             break
+    points = _points(found, arguments, tokens)
     if arguments.json:
-        import json
-
-        print(json.dumps([result.model_dump(mode="json") for result in found], indent=2))
-    if any(result.stopped for result in found):
+        _print_json(found, points)
+    elif arguments.front or tokens is not None or len(found) > 1:
+        _print_front(points, tokens, days)
+    if any(result.stopped for _, result, _ in found):
         return EXIT_STOPPED_EARLY
-    return EXIT_OK if any(result.top for result in found) else EXIT_NOTHING_FITS
+    return EXIT_OK if any(result.top for _, result, _ in found) else EXIT_NOTHING_FITS
+
+
+def _target(arguments: argparse.Namespace) -> tuple[float | None, float | None]:
+    from primus_mcp.search.pareto import parse_days, parse_tokens
+
+    if arguments.deadline is not None and arguments.target_tokens is None:
+        raise InputError("is given without --target-tokens", where="--deadline", remedy="give both")
+    tokens = None if arguments.target_tokens is None else parse_tokens(arguments.target_tokens)
+    return tokens, None if arguments.deadline is None else parse_days(arguments.deadline)
+
+
+def _sensitivity(problem: Problem, result: SweepResult, arguments: argparse.Namespace) -> Sensitivity:
+    from primus_mcp.evaluation.evaluators import FullEvaluator
+    from primus_mcp.search.sensitivity import sensitivity
+    from primus_mcp.space.knobs import TrialConfig
+
+    assert isinstance(problem.evaluator, FullEvaluator)
+    centre, *rivals = (TrialConfig(**one.trial) for one in result.top)
+    return sensitivity(problem.evaluator, centre, rivals=rivals[:4], gemm_backend=arguments.gemm_backend)
+
+
+def _points(found: Iterable[tuple[Problem, SweepResult, object]], arguments: argparse.Namespace, tokens: float | None) -> list[FrontPoint]:
+    from primus_mcp.search.pareto import front_point
+    from primus_mcp.search.prices import price_of
+
+    points = []
+    for problem, result, _ in found:
+        cluster = problem.target.cluster
+        price = price_of(cluster.gpu.name, arguments.usd_per_gpu_hour)
+        points += [front_point(one, cluster, price, tokens) for one in (result.by_memory or result.top[:1])]
+    return points
+
+
+def _print_front(points: list[FrontPoint], tokens: float | None, days: float | None) -> None:
+    from primus_mcp.reports.sweep_text import front_text
+    from primus_mcp.search.pareto import deadline_text, pareto_front
+
+    if points:
+        print(front_text(pareto_front(points)))
+    if tokens is not None and days is not None:
+        print("\n" + deadline_text(points, tokens, days))
+
+
+def _print_json(found: Iterable[tuple[Problem, SweepResult, Sensitivity | None]], points: list[FrontPoint]) -> None:
+    import json
+
+    from primus_mcp.search.pareto import pareto_front
+
+    document = {
+        "sweeps": [
+            {**result.model_dump(mode="json"), "sensitivity": None if sure is None else sure.model_dump(mode="json")}
+            for _, result, sure in found
+        ],
+        "front": [point.model_dump(mode="json") for point in pareto_front(points)],
+    }
+    print(json.dumps(document, indent=2))

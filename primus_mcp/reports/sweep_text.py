@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.best import SHOWN_SCHEDULES, knob_text
 from primus_mcp.reports.rule_titles import rule_title
+from primus_mcp.search.pareto import FrontPoint
+from primus_mcp.search.sensitivity import Sensitivity
 from primus_mcp.search.sweep_result import SweepResult
 
 SHOWN_RULES = 8
@@ -74,3 +76,33 @@ def sweep_text(result: SweepResult) -> str:
     if result.top and result.top[0].result.confidence:
         lines.append(f"accuracy: {result.top[0].result.confidence}")
     return "\n".join(lines) + "\n"
+
+
+SHOWN_STEPS = 12
+
+
+def sensitivity_text(found: Sensitivity) -> str:
+    """Steps, swings and the recommendation."""
+    lines = [f"=== HOW SURE: {found.tokens_per_s_per_gpu:,.0f} tokens/s/GPU ===", "one step away:"]
+    for step in found.steps[:SHOWN_STEPS]:
+        rate = f"{step.ratio - 1:+8.1%}" if step.ratio is not None else "    none"
+        lines.append(f"  {rate}  {step.label}")
+    lines.append("each uncertain rate at -20% and +20%:")
+    base = found.tokens_per_s_per_gpu
+    lines += [f"  {swing.low / base - 1:+8.1%} {swing.high / base - 1:+8.1%}  {swing.what}" for swing in found.swings]
+    return "\n".join([*lines, found.text])
+
+
+def front_text(front: Sequence[FrontPoint]) -> str:
+    """The points that none other beats in every respect, one a line."""
+    lines = ["=== PARETO FRONT: speed, memory headroom, MFU, $/Mtoken, GPUs ==="]
+    for point in front:
+        money = "price unknown" if point.usd_per_million_tokens is None else f"${point.usd_per_million_tokens:.3f}/Mtoken"
+        days = "" if point.days is None else f" {point.days:,.1f} days"
+        mfu = "" if point.mfu is None else f" MFU {point.mfu:.1%}"
+        lines.append(
+            f"  {point.nodes} x {point.gpu}: {point.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {point.headroom_gb:.1f} GB free,{mfu}, {money}"
+            f"{days}; {configuration_text(point.result, point.trial)}"
+        )
+    sources = sorted({f"{point.gpu}: {point.price_source}" for point in front if point.price_source})
+    return "\n".join([*lines, *(f"  price of {source}" for source in sources)])

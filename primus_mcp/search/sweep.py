@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ from primus_mcp.search.sweep_masks import Block, Masks
 from primus_mcp.search.sweep_result import SweepCounts, SweepResult, SweptTrial
 from primus_mcp.search.sweep_where import Condition, parse_where
 from primus_mcp.space.knobs import TrialConfig, set_knobs
+from primus_mcp.units import GIB
 
 Progress = Callable[[int, int, int, float], None]
 """(blocks of work done, all of them, legal configurations so far, best tokens/s/GPU so far)."""
@@ -35,8 +36,9 @@ SEEDS = 24
 """Seeds priced first: the faster the incumbent, the fewer configurations need a second look."""
 EARLY_LOOKS = 40
 """Configurations priced after each tenth of the space, to raise the incumbent."""
-MAX_KEPT = 2_000_000
-"""Configurations held for re-scoring; beyond, the slowest bounds are let go and the proof ends at them."""
+MANY_LOOKS = 2_000
+MAX_KEPT = 1_000_000
+"""Configurations held for re-scoring; beyond, more of them are priced at once, which raises the incumbent and lets others go."""
 TIE = 1e-9
 CHECKED_POINTS = 200
 
@@ -78,30 +80,32 @@ class Found:
         return [one.model_copy(update={"result": one.result.model_copy(update={"trial_id": place})}) for place, one in enumerate(chosen)]
 
 
+Columns = tuple[NDArray[np.float64], Index, Index, Index, Index]
+
+
 @dataclass
 class Open:
-    """Configurations to look at again, as arrays: an upper bound of tokens/s/GPU, block, lever, choice."""
+    """Configurations to look at again, as arrays: an upper bound of tokens/s/GPU, memory level, block, lever, choice."""
 
     blocks: list[Block] = field(default_factory=list)
-    parts: list[tuple[NDArray[np.float64], Index, Index, Index]] = field(default_factory=list)
+    parts: list[Columns] = field(default_factory=list)
 
-    def add(self, block: Block, rate: NDArray[np.float64], lever: Index, choice: Index) -> None:
+    def add(self, block: Block, rate: NDArray[np.float64], level: Index, lever: Index, choice: Index) -> None:
         """Configurations of one block."""
         if len(rate):
             self.blocks.append(block)
             number = np.full(len(rate), len(self.blocks) - 1, dtype=np.intp)
-            self.parts.append((rate, number, lever, choice))
+            self.parts.append((rate, level, number, lever, choice))
 
-    def take(self) -> tuple[NDArray[np.float64], Index, Index, Index]:
-        """All of them as one set of arrays, fastest bound first."""
-        if not self.parts:
-            none = np.zeros(0, dtype=np.intp)
-            return np.zeros(0), none, none, none
-        columns = [np.concatenate([part[i] for part in self.parts]) for i in range(4)]
-        order = np.argsort(-columns[0], kind="stable")
-        merged = (columns[0][order], columns[1][order], columns[2][order], columns[3][order])
-        self.parts = [merged]
-        return merged
+    def take(self) -> Columns:
+        """All of them as one set of arrays, fastest bound first; nothing is left."""
+        none = np.zeros(0, dtype=np.intp)
+        parts = [*self.parts, (np.zeros(0), none, none, none, none)]
+        rate = np.concatenate([part[0] for part in parts])
+        order = np.argsort(-rate, kind="stable")
+        level, number, lever, choice = (np.concatenate([part[i] for part in parts])[order] for i in range(1, 5))
+        self.parts = []
+        return rate[order], level, number, lever, choice
 
 
 class Sweep:
@@ -114,8 +118,11 @@ class Sweep:
         only: Iterable[str] | None = None,
         where: Condition | str | None = None,
         top: int = 10,
+        levels: Sequence[float] = (),
         gemm_backend: GemmBackend = "auto",
     ) -> None:
+        self.levels = np.array(sorted({1.0, *levels}, reverse=True)) * evaluator.cluster.memory_cap_bytes
+        self.level_best = np.zeros(len(self.levels))
         self.evaluator, rules = evaluator, evaluator.rules
         self._only = None if only is None else set(only)
         self.choices: Choices = choices_of(rules.workload, rules.cluster, axes=rules.axes, pins=rules.pins, only=self._only)
@@ -163,6 +170,8 @@ class Sweep:
             return None
         if is_candidate(result) and self.where.holds(_values(trial, result, self.evaluator)):
             self.found.add(self.evaluator.key(trial), trial, result)
+            below = self.levels >= (result.memory_per_gpu_gb or 0.0) * GIB
+            self.level_best = np.where(below, np.maximum(self.level_best, result.tokens_per_s_per_gpu or 0.0), self.level_best)
         return result
 
     def _enumerate(self, progress: Progress | None, should_stop: Callable[[], bool]) -> str | None:
@@ -172,8 +181,8 @@ class Sweep:
             if should_stop():
                 return "cancelled"
             self._topology(topology)
-            if number % looks == 0:
-                self._rescore(EARLY_LOOKS, should_stop)
+            if number % looks == 0 or sum(len(part[0]) for part in self.open.parts) > MAX_KEPT:
+                self._rescore(EARLY_LOOKS if number % looks == 0 else MANY_LOOKS, should_stop)
             if progress is not None:
                 progress(number, len(topologies), self.walk.legal, self.found.best)
         return None
@@ -181,13 +190,28 @@ class Sweep:
     def _topology(self, topology: Knobs) -> None:
         for block, bounds, lever, choice in self.walk.topology(topology):
             rate = block.config.gbs * self._tokens / bounds.time_s
-            fast = np.nonzero(rate >= self._threshold)[0]
+            fast = np.nonzero(rate >= self._floor)[0]
             self.slower += len(lever) - len(fast)
             if not len(fast):
                 continue
-            fits = fast[bounds.memory_bytes(fast) <= self.walk.cap_bytes]
+            least_bytes = bounds.memory_bytes(fast)
+            inside = least_bytes <= self.walk.cap_bytes
+            fits, level = fast[inside], (self.levels[None, :] >= least_bytes[inside][:, None]).sum(axis=1) - 1
+            matters = self._matters(rate[fits], level)
             self.over_memory += len(fast) - len(fits)
-            self.open.add(block, rate[fits], lever[fits], choice[fits])
+            self.slower += len(fits) - int(matters.sum())
+            fits = fits[matters]
+            self.open.add(block, rate[fits], level[matters], lever[fits], choice[fits])
+
+    def _matters(self, rate: NDArray[np.float64], level: Index) -> NDArray[np.bool_]:
+        """Whether a bound may be among the best, or the best of those that need no more memory than a level."""
+        may: NDArray[np.bool_] = rate >= self._threshold
+        return may | (rate > self.level_best[level]) if len(self.levels) > 1 else may
+
+    @property
+    def _floor(self) -> float:
+        """Below this nothing matters."""
+        return min(self._threshold, float(self.level_best.min())) if len(self.levels) > 1 else self._threshold
 
     @property
     def _threshold(self) -> float:
@@ -205,21 +229,40 @@ class Sweep:
 
     def _rescore(self, limit: int | None, should_stop: Callable[[], bool]) -> tuple[float, int]:
         """Price open configurations in the order of their bounds. (bound of the next one, number left that may matter)."""
-        rate, number, lever, choice = self.open.take()
+        rate, level, number, lever, choice = self.open.take()
         place = looked = 0
-        while place < len(rate) and rate[place] > self._threshold and (limit is None or looked < limit):
+        while place < len(rate) and rate[place] >= self._floor and (limit is None or looked < limit):
             if limit is None and looked % 64 == 0 and should_stop():
                 break
+            if not self._wanted(float(rate[place]), int(level[place])):
+                self.slower += 1
+                place += 1
+                continue
             trial = self.walk.trial(self.open.blocks[number[place]], int(lever[place]), int(choice[place]))
             result = self._price(trial)
             fits = result is not None and is_candidate(result)
             self.priced += fits
             self.over_memory += not fits
             place, looked = place + 1, looked + 1
-        keep = slice(place, int(np.searchsorted(-rate, -self._threshold, side="right")))
-        self.slower += max(0, len(rate) - max(keep.stop, place))
-        self.open.parts = [(rate[keep], number[keep], lever[keep], choice[keep])] if keep.stop > place else []
-        return (float(rate[place]), keep.stop - place) if keep.stop > place else (0.0, 0)
+        rest = np.arange(place, len(rate))
+        rest = rest[self._matters(rate[rest], level[rest])]
+        self.slower += len(rate) - place - len(rest)
+        if len(rest):
+            self.open.parts = [(rate[rest], level[rest], number[rest], lever[rest], choice[rest])]
+        return (float(rate[rest[0]]), len(rest)) if len(rest) else (0.0, 0)
+
+    def _wanted(self, rate: float, level: int) -> bool:
+        return rate > self._threshold or (len(self.levels) > 1 and rate > self.level_best[level])
+
+    def _by_memory(self) -> list[SweptTrial]:
+        """The fastest configuration under each memory level, without repeats."""
+        found: dict[str, SweptTrial] = {}
+        for level in self.levels:
+            fitting = [(key, one) for key, one in self.found.by_key.items() if (one.result.memory_per_gpu_gb or 0.0) * GIB <= level]
+            if fitting:
+                key, one = max(fitting, key=lambda pair: pair[1].result.tokens_per_s_per_gpu or 0.0)
+                found.setdefault(key, one)
+        return list(found.values())
 
     def _result(self, stopped: str | None, gap_at: float, left: int, wall_s: float, cpu_s: float) -> SweepResult:
         top, best = self.found.sorted(), self.found.best
@@ -244,6 +287,7 @@ class Sweep:
                 open=left,
             ),
             top=top,
+            by_memory=self._by_memory() if len(self.levels) > 1 else [],
             proven=bool(top) and proven and not disagreements,
             top_proven=bool(top) and complete and not disagreements,
             gap=0.0 if proven or not best or gap_at == float("inf") else gap_at / best - 1,
@@ -275,12 +319,16 @@ def sweep(
     only: Iterable[str] | None = None,
     where: str | None = None,
     top: int = 10,
+    levels: Sequence[float] = (),
     gemm_backend: GemmBackend = "auto",
     progress: Progress | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> SweepResult:
     """The best configurations of the whole legal space of an evaluator's workload and cluster, with the proof.
 
-    `only`: knobs that may move (default: all whose axis is on). `where`: see sweep_where. Raises InputError for a bad condition.
+    `only`: knobs that may move (default: all whose axis is on). `where`: see sweep_where. `levels`: shares of the memory cap under each
+    of which the fastest configuration is found too. Raises InputError for a bad condition.
     """
-    return Sweep(evaluator, only=only, where=where, top=top, gemm_backend=gemm_backend).run(progress=progress, should_stop=should_stop)
+    return Sweep(evaluator, only=only, where=where, top=top, levels=levels, gemm_backend=gemm_backend).run(
+        progress=progress, should_stop=should_stop
+    )

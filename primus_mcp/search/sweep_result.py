@@ -43,6 +43,7 @@ class SweepResult(_Record):
     gpus: int
     counts: SweepCounts
     top: list[SweptTrial]
+    by_memory: list[SweptTrial] = Field(description="the fastest configuration under each memory level that was asked for, loosest first")
     proven: bool = Field(description="the first of `top` is the optimum under the model: every other one is bounded below it")
     top_proven: bool = Field(description="all of `top` are the best ones, in order")
     gap: float = Field(description="how much faster an open configuration could still be at most; 0 when proven")

@@ -1,0 +1,233 @@
+"""How sure the winner is: one step along every knob, and every uncertain rate 20% lower and higher, against its rivals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from primus_mcp.errors import PrimusMcpError
+from primus_mcp.evaluation.evaluators import FullEvaluator
+from primus_mcp.evaluation.rank import is_candidate
+from primus_mcp.inputs.hardware import Cluster, SoftwareProfile
+from primus_mcp.inputs.training import TrainingConfig
+from primus_mcp.projection.ops.backend import GemmBackend
+from primus_mcp.projection.performance import project_performance
+from primus_mcp.search.neighbours import neighbours
+from primus_mcp.space.knobs import TrialConfig, set_knobs
+
+SWING = 0.2
+BAND = 0.03
+"""Configurations whose throughput differs by less than this are not told apart by the model."""
+MAX_RIVALS = 8
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Step(_Record):
+    """One step away from the centre. `ratio`: its throughput over the centre's; null where it does not run or does not fit."""
+
+    label: str
+    trial: dict[str, Any]
+    tokens_per_s_per_gpu: float | None
+    memory_per_gpu_gb: float | None
+    ratio: float | None
+    reason: str | None
+
+
+class Swing(_Record):
+    """One uncertain figure at (1 - SWING) and (1 + SWING) of its value: the centre's throughput, and the place of who leads then."""
+
+    name: str
+    what: str
+    low: float
+    high: float
+    leader_low: int
+    leader_high: int
+
+
+class Rival(_Record):
+    """A configuration that is compared under every swing. `worst_regret`: how far behind the leader of a swing it falls at most."""
+
+    label: str
+    trial: dict[str, Any]
+    tokens_per_s_per_gpu: float
+    worst_regret: float
+
+
+class Sensitivity(_Record):
+    """The answer. `basin`: share of the steps that fit and cost less than BAND; high is a broad basin, low a sharp peak."""
+
+    trial: dict[str, Any]
+    tokens_per_s_per_gpu: float
+    steps: list[Step] = Field(description="best first; those that do not run or fit last")
+    swings: list[Swing] = Field(description="largest effect first")
+    rivals: list[Rival] = Field(description="the centre first")
+    basin: float
+    robust: int = Field(description="place in `rivals` of the smallest worst regret among those within the band of the fastest")
+    text: str
+
+
+def _of_profile(name: str) -> Callable[[SoftwareProfile, float], SoftwareProfile]:
+    def change(profile: SoftwareProfile, factor: float) -> SoftwareProfile:
+        return replace(profile, **{name: getattr(profile, name) * factor})
+
+    return change
+
+
+def _gemm(profile: SoftwareProfile, factor: float) -> SoftwareProfile:
+    return replace(profile, sustained_flops={name: rate * factor for name, rate in profile.sustained_flops.items()})
+
+
+def _attention(profile: SoftwareProfile, factor: float) -> SoftwareProfile:
+    return replace(
+        profile,
+        attention_forward_flops=profile.attention_forward_flops * factor,
+        attention_backward_flops=profile.attention_backward_flops * factor,
+    )
+
+
+RATES: Mapping[str, tuple[str, Callable[[SoftwareProfile, float], SoftwareProfile]]] = {
+    "gemm_rate": ("sustained GEMM rate", _gemm),
+    "attention_rate": ("attention kernel rate", _attention),
+    "grouped_gemm": ("grouped GEMM against a dense one", _of_profile("grouped_gemm_efficiency")),
+    "hbm_passes": ("HBM bandwidth of elementwise passes", _of_profile("elementwise_hbm_efficiency")),
+    "node_links": ("link bandwidth of collectives inside a node", _of_profile("link_efficiency")),
+    "all_to_all": ("link bandwidth of the library all-to-all", _of_profile("all_to_all_link_efficiency")),
+    "deepep": ("link bandwidth of DeepEP", _of_profile("deepep_link_efficiency")),
+    "network": ("NIC bandwidth", _of_profile("nic_efficiency")),
+    "launch": ("host time to launch a kernel", _of_profile("launch_s")),
+}
+IMBALANCE = ("imbalance", "load of the busiest expert rank")
+
+
+def _swings(cluster: Cluster, *, moe: bool) -> Iterator[tuple[str, str, float, Cluster, float]]:
+    """(name, text, factor, cluster with the changed profile, factor on the expert load)."""
+    for name, (text, change) in RATES.items():
+        if not moe and name in ("grouped_gemm", "all_to_all", "deepep"):
+            continue
+        for factor in (1 - SWING, 1 + SWING):
+            yield name, text, factor, replace(cluster, profile=change(cluster.profile, factor)), 1.0
+    if moe:
+        for factor in (1 - SWING, 1 + SWING):
+            yield *IMBALANCE, factor, cluster, factor
+
+
+def one_steps(evaluator: FullEvaluator, centre: TrialConfig) -> list[Step]:
+    """Every neighbour of the centre, priced; those that repeat the centre are left out."""
+    base = evaluator.evaluate(centre).tokens_per_s_per_gpu or 0.0
+    known, steps = {evaluator.key(centre)}, []
+    for label, knobs in neighbours(evaluator.workload, evaluator.cluster, centre):
+        trial = TrialConfig(**{**set_knobs(centre), **knobs})
+        key = evaluator.key(trial)
+        if key in known:
+            continue
+        known.add(key)
+        try:
+            result = evaluator.evaluate(trial)
+        except PrimusMcpError as error:
+            steps.append(_step(label, trial, None, None, None, str(error)))
+            continue
+        rate = result.tokens_per_s_per_gpu if is_candidate(result) else None
+        steps.append(_step(label, trial, rate, result.memory_per_gpu_gb, rate / base if rate and base else None, result.reason))
+    return sorted(steps, key=lambda step: -(step.ratio or 0.0))
+
+
+def _step(label: str, trial: TrialConfig, rate: float | None, memory: float | None, ratio: float | None, reason: str | None) -> Step:
+    return Step(
+        label=label.removeprefix("neighbour: "),
+        trial=set_knobs(trial),
+        tokens_per_s_per_gpu=rate,
+        memory_per_gpu_gb=memory,
+        ratio=ratio,
+        reason=reason,
+    )
+
+
+def _rate(evaluator: FullEvaluator, config: TrainingConfig, cluster: Cluster, load: float, backend: GemmBackend) -> float:
+    changed = config if load == 1.0 else replace(config, expert_load_imbalance=max(1.0, config.expert_load_imbalance * load))
+    return project_performance(evaluator.workload.architecture, changed, cluster, gemm_backend=backend).tokens_per_s_per_gpu
+
+
+def sensitivity(
+    evaluator: FullEvaluator, centre: TrialConfig, *, rivals: Sequence[TrialConfig] = (), gemm_backend: GemmBackend = "auto"
+) -> Sensitivity:
+    """The centre's neighbourhood and what each uncertain rate does to it and to its rivals (the given ones, then its best steps).
+
+    Memory does not depend on rates, so what fits, fits under every swing; more expert load than balanced is not priced in memory here.
+    """
+    steps = one_steps(evaluator, centre)
+    named = [("the winner", centre), *((f"rival {i}", trial) for i, trial in enumerate(rivals, 1))]
+    named += [(step.label, TrialConfig(**step.trial)) for step in steps if step.ratio is not None]
+    configs: dict[str, tuple[str, TrialConfig, TrainingConfig]] = {}
+    for label, trial in named:
+        legality = evaluator.rules.check(trial)
+        if legality.config is not None and len(configs) < MAX_RIVALS:
+            configs.setdefault(evaluator.key(trial), (label, trial, legality.config))
+    chosen = list(configs.values())
+    cluster = evaluator.cluster
+    today = [_rate(evaluator, config, cluster, 1.0, gemm_backend) for _, _, config in chosen]
+    by_name: dict[str, list[tuple[float, list[float]]]] = {}
+    texts: dict[str, str] = {}
+    for name, text, factor, changed, load in _swings(cluster, moe=evaluator.workload.architecture.is_moe):
+        texts[name] = text
+        by_name.setdefault(name, []).append((factor, [_rate(evaluator, config, changed, load, gemm_backend) for _, _, config in chosen]))
+    swings = [_swing(name, texts[name], by_name[name]) for name in by_name]
+    swings.sort(key=lambda swing: -abs(swing.high - swing.low))
+    worlds = [today, *(rates for pair in by_name.values() for _, rates in pair)]
+    regrets = [max(1 - rates[i] / max(rates) for rates in worlds) for i in range(len(chosen))]
+    near = [i for i, rate in enumerate(today) if rate >= max(today) * (1 - BAND)]
+    robust = min(near, key=lambda i: (round(regrets[i], 6), -today[i], i))
+    fitting = [step for step in steps if step.ratio is not None]
+    basin = sum((step.ratio or 0.0) >= 1 - BAND for step in fitting) / len(fitting) if fitting else 0.0
+    found = [
+        Rival(label=label, trial=set_knobs(trial), tokens_per_s_per_gpu=rate, worst_regret=regret)
+        for (label, trial, _), rate, regret in zip(chosen, today, regrets, strict=True)
+    ]
+    return Sensitivity(
+        trial=set_knobs(centre),
+        tokens_per_s_per_gpu=today[0],
+        steps=steps,
+        swings=swings,
+        rivals=found,
+        basin=basin,
+        robust=robust,
+        text=_text(found, swings, basin, robust),
+    )
+
+
+def _swing(name: str, text: str, pair: list[tuple[float, list[float]]]) -> Swing:
+    (_, low), (_, high) = sorted(pair)
+    return Swing(
+        name=name,
+        what=text,
+        low=low[0],
+        high=high[0],
+        leader_low=max(range(len(low)), key=lambda i: (low[i], -i)),
+        leader_high=max(range(len(high)), key=lambda i: (high[i], -i)),
+    )
+
+
+def _text(rivals: Sequence[Rival], swings: Sequence[Swing], basin: float, robust: int) -> str:
+    kind = "a broad basin" if basin >= 0.5 else "a sharp peak" if basin < 0.2 else "neither sharp nor broad"
+    lines = [f"{kind}: {basin:.0%} of the single steps that fit cost less than {BAND:.0%}"]
+    if swings:
+        first = swings[0]
+        lines.append(f"most sensitive to {first.what}: {first.low:,.0f} to {first.high:,.0f} tokens/s/GPU at -20% and +20%")
+    for swing in swings:
+        for leader, sign in ((swing.leader_low, "-20%"), (swing.leader_high, "+20%")):
+            if leader:
+                lines.append(f"{rivals[leader].label} takes over when {swing.what} is {sign}")
+    if robust:
+        one = rivals[robust]
+        lines.append(
+            f"recommended: {one.label}; it is within {BAND:.0%} of the fastest and falls behind by at most {one.worst_regret:.1%} under "
+            f"any swing (the fastest by {rivals[0].worst_regret:.1%})"
+        )
+    else:
+        lines.append(f"recommended: the winner; under no swing does it fall behind by more than {rivals[0].worst_regret:.1%}")
+    return "\n".join(lines)
