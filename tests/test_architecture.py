@@ -85,6 +85,8 @@ def test_files_stay_small_and_nobody_swallows_every_exception(path: Path) -> Non
 def test_heavy_libraries_are_imported_where_they_are_used_not_at_the_top_of_a_module() -> None:
     heavy = {"torch", "dspy", "matplotlib", "origami", "litellm"}
     for path in SOURCES:
+        if path.parent.name == "worker":  # a program of its own: only child processes import it
+            continue
         top = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.Import | ast.ImportFrom)]
         names = [alias.name for node in top if isinstance(node, ast.Import) for alias in node.names]
         names += [node.module or "" for node in top if isinstance(node, ast.ImportFrom)]

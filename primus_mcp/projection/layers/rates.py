@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import log
 from typing import Literal
 
 from primus_mcp.inputs.architecture import MixtureOfExperts
@@ -18,16 +19,19 @@ Traffic = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "p
 class Rates:
     """Shape to seconds inside a training step of one cluster. Compared by identity, so it can key a cache.
 
-    Kernels bound by compute run at the profile's `step_efficiency` of the rate that it states for them alone. `measured`: measured over
-    modelled seconds of a collective, where a measured run knows.
+    Kernels bound by compute run at the profile's `step_efficiency` of the rate that it states for them alone. `measured`: (bytes,
+    measured over modelled seconds) of collectives, where a measured run knows; the nearest size by ratio counts.
     """
 
     cluster: Cluster
     gemm: GemmModel
-    measured: Mapping[Traffic, float] = field(default_factory=dict)
+    measured: Mapping[Traffic, tuple[tuple[float, float], ...]] = field(default_factory=dict)
 
-    def _factor(self, traffic: Traffic) -> float:
-        return self.measured.get(traffic, 1.0)
+    def _factor(self, traffic: Traffic, num_bytes: float) -> float:
+        points = self.measured.get(traffic)
+        if not points or num_bytes <= 0:
+            return 1.0
+        return min(points, key=lambda point: abs(log(point[0] / num_bytes)))[1]
 
     @property
     def _in_step(self) -> float:
@@ -90,23 +94,23 @@ class Rates:
 
     def all_gather_s(self, num_bytes: float, size: int, stride: int) -> float:
         """All-gather to `num_bytes` in all."""
-        return collectives.all_gather_s(self.cluster, num_bytes, size, stride) * self._factor("all_gather")
+        return collectives.all_gather_s(self.cluster, num_bytes, size, stride) * self._factor("all_gather", num_bytes)
 
     def reduce_scatter_s(self, num_bytes: float, size: int, stride: int) -> float:
         """Reduce-scatter of `num_bytes` in all."""
-        return collectives.reduce_scatter_s(self.cluster, num_bytes, size, stride) * self._factor("reduce_scatter")
+        return collectives.reduce_scatter_s(self.cluster, num_bytes, size, stride) * self._factor("reduce_scatter", num_bytes)
 
     def all_reduce_s(self, num_bytes: float, size: int, stride: int) -> float:
         """All-reduce of `num_bytes`."""
-        return collectives.all_reduce_s(self.cluster, num_bytes, size, stride) * self._factor("all_reduce")
+        return collectives.all_reduce_s(self.cluster, num_bytes, size, stride) * self._factor("all_reduce", num_bytes)
 
     def all_to_all_s(self, num_bytes: float, size: int, stride: int) -> float:
         """All-to-all in which each rank sends `num_bytes`."""
-        return collectives.all_to_all_s(self.cluster, num_bytes, size, stride) * self._factor("all_to_all")
+        return collectives.all_to_all_s(self.cluster, num_bytes, size, stride) * self._factor("all_to_all", num_bytes)
 
     def point_to_point_s(self, num_bytes: float, stride: int, size: int) -> float:
         """A send between neighbours of a pipeline of `size` ranks `stride` apart."""
-        return collectives.point_to_point_s(self.cluster, num_bytes, stride, size) * self._factor("point_to_point")
+        return collectives.point_to_point_s(self.cluster, num_bytes, stride, size) * self._factor("point_to_point", num_bytes)
 
     def expert_exchange_s(
         self, experts: MixtureOfExperts, tokens: float, token_bytes: float, ep: int, stride: int, *, deepep: bool, forced_balance: bool
@@ -123,4 +127,4 @@ class Rates:
             deepep=deepep,
             forced_balance=forced_balance,
         )
-        return exchange_s * self._factor("all_to_all")
+        return exchange_s if deepep else exchange_s * self._factor("all_to_all", tokens * token_bytes * experts.top_k)
