@@ -24,7 +24,7 @@ from primus_mcp.space.axes import with_pins
 from primus_mcp.space.knobs import KnobValue, TrialConfig, set_knobs
 from primus_mcp.space.overlay import exports, overlay_yaml
 from primus_mcp.trials.budget import MAX_EVALUATIONS, SEED_BUDGET, Budget, BudgetExhaustedError, Spending
-from primus_mcp.trials.journal import Cancelled, Done, Journal, Reserved
+from primus_mcp.trials.journal import Cancelled, Done, Journal, Reserved, done_keys
 from primus_mcp.trials.log import Digests, Origin, TrialLog, TrialRecord
 from primus_mcp.trials.reprice import reprice_log
 from primus_mcp.trials.scratchpad import Scratchpad
@@ -58,6 +58,17 @@ def session_digests(workload: Workload, target: TargetCluster, pins: Mapping[str
         cluster=digest(target.cluster, target.axes, pins),
         engine=engine_version(),
     )
+
+
+def compare_baseline(
+    evaluator: Evaluator, target: TargetCluster, tokens_per_s_per_gpu: float, memory_gb: float | None = None
+) -> MeasuredComparison:
+    """See `TuningSession.compare_baseline`; needs no out-dir."""
+    legality = evaluator.rules.check(TrialConfig())
+    if legality.config is None or not legality.legal:
+        raise InputError(f"the baseline cannot run here: {legality.reason}", where="--measured-tokens-per-s")
+    projected = evaluator.price(TrialConfig(), legality.config, even_if_over=True)
+    return compare_with_measured(projected, tokens_per_s_per_gpu, memory_gb, world_size=target.cluster.world_size)
 
 
 class TuningSession:
@@ -122,11 +133,14 @@ class TuningSession:
         return session
 
     def settle(self) -> None:
-        """Close what a kill left open: every trial in the log is done."""
-        done = {event.key for event in self.journal.events() if isinstance(event, Done)}
-        for record in self.log.records():
+        """Close what a kill left open: every trial in the log is done, and one whose line was removed from it is not."""
+        done = done_keys(self.journal.events())
+        records = self.log.records()
+        for record in records:
             if record.key not in done:
                 self.journal.append(Done.of(record, record.origin))
+        for key in sorted(done - {record.key for record in records}):
+            self.journal.append(Cancelled(key=key, reason=f"its line is no longer in {self.log.path.name}"))
 
     @property
     def resumed(self) -> int:
@@ -267,11 +281,7 @@ class TuningSession:
 
         Raises InputError when the baseline is illegal on this cluster, or the measurement impossible.
         """
-        legality = self.evaluator.rules.check(TrialConfig())
-        if legality.config is None or not legality.legal:
-            raise InputError(f"the baseline cannot run here: {legality.reason}", where="--measured-tokens-per-s")
-        projected = self.evaluator.price(TrialConfig(), legality.config, even_if_over=True)
-        return compare_with_measured(projected, tokens_per_s_per_gpu, memory_gb, world_size=self.target.cluster.world_size)
+        return compare_baseline(self.evaluator, self.target, tokens_per_s_per_gpu, memory_gb)
 
     def finish(
         self, stopped_because: summaries.StoppedBecause, warnings: Sequence[str] = (), agent: summaries.AgentSummary | None = None

@@ -44,6 +44,16 @@ def positive_count(text: str) -> int:
     return value
 
 
+def new_folder(text: str) -> Path:
+    """A folder to write to, `~` expanded, for argparse."""
+    if not text.strip() or "\0" in text:
+        raise argparse.ArgumentTypeError(f"{text!r} is no folder")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
+
+
 def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
     """--workload or --model, and what resolves them."""
     source = parser.add_mutually_exclusive_group(required=True)
@@ -77,7 +87,7 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
         "--allow-policy", action="store_true", help="lift the policy bounds of the search; what the trainer cannot run stays refused"
     )
     batch = parser.add_mutually_exclusive_group()
-    batch.add_argument("--gbs", type=count, metavar="N", help="global batch size of the baseline")
+    batch.add_argument("--gbs", type=positive_count, metavar="N", help="global batch size of the baseline")
     batch.add_argument("--scale-gbs", action="store_true", help="scale the workload's global batch size by target GPUs / source GPUs")
 
 
@@ -114,11 +124,12 @@ def knob_values(pairs: list[str] | None, flag: str) -> dict[str, object]:
     for pair in pairs or []:
         name, separator, text = pair.partition("=")
         if not separator or not name or not text:
-            raise InputError(f"{pair!r} is not knob=value", where=flag, remedy="write for example tp=8")
+            example = "max_rounds=4" if flag == "--budget" else "tp=8"
+            raise InputError(f"{pair!r} is not name=value", where=flag, remedy=f"write for example {example}")
         if name in values:
             raise InputError(f"{name} is given twice", where=flag, remedy="give each knob once")
         try:
             values[name] = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             values[name] = text
     return values

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from primus_mcp.errors import InputError
@@ -81,7 +83,7 @@ def _told(stage: StageEnd) -> tuple[StoppedBecause, AgentSummary]:
     return stage.end.ending, stage.summary
 
 
-def require_known_trials(session: TuningSession) -> None:
+def require_known_trials(log: Path) -> None:
     """`--agent-only` works on what is there. Raises InputError where nothing is."""
-    if not session.history():
+    if not os.path.exists(log) or not os.path.getsize(log):  # noqa: PTH110, PTH202 - False where it may not be read
         raise InputError("there are no trials in the out-dir", where="--agent-only", remedy="run once without it, or with --seed-only")

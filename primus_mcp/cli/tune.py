@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from primus_mcp.cli.common import add_cluster_arguments, add_engine_arguments, add_workload_arguments, count, positive_number
+from primus_mcp.cli.common import add_cluster_arguments, add_engine_arguments, add_workload_arguments, count, new_folder, positive_number
 from primus_mcp.cli.search_stage import add_search_arguments, require_known_trials, run_search
 from primus_mcp.cli.stops import signals_wait
 from primus_mcp.errors import InputError
@@ -25,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Every flag of the reference's tuning agent, and ours."""
     add_workload_arguments(parser)
     add_cluster_arguments(parser)
-    parser.add_argument("--out-dir", type=Path, metavar="DIR", help="where trials and artefacts go (default tuning_runs/CLUSTER-WORKLOAD)")
+    parser.add_argument(
+        "--out-dir", type=new_folder, metavar="DIR", help="where trials and artefacts go (default tuning_runs/CLUSTER-WORKLOAD)"
+    )
     parser.add_argument("--mode", choices=("dry", "memory-real", "full"), default="full", help="dry: synthetic; memory-real: memory only")
     parser.add_argument(
         "--profiling-mode", choices=("simulate", "benchmark"), default="simulate", help="analytic, or measured on this host"
@@ -55,14 +58,17 @@ def run(arguments: argparse.Namespace) -> int:
     mode = "dry" if arguments.dry_run else arguments.mode
     problem = resolve_problem(arguments, mode=mode, profiling_mode=arguments.profiling_mode)
     tell_notes(problem)
+    measured = _measured(arguments, problem)
     session = _open(arguments, problem)
     stopped, agent = _search(arguments, session)
     with signals_wait() as asked_to_stop:
         outcome = session.finish(stopped, agent=agent)
     if arguments.json:
         print(summary_json(outcome), end="")
+        if measured is not None:
+            print(f"note: {measured}", file=sys.stderr)
     else:
-        _report(arguments, session, agent)
+        _report(session, agent, measured)
     if stopped == "interrupted":
         print("note: stopped early; the same command with --resume continues", file=sys.stderr)
     return _exit_code(session, interrupted=stopped == "interrupted" or asked_to_stop())
@@ -72,15 +78,22 @@ def _search(arguments: argparse.Namespace, session: TuningSession) -> tuple[Stop
     """What was asked for of seeds and LLM stage. A signal ends it, wherever it falls; what was evaluated stays."""
     stopped: StoppedBecause = "seed plan finished"
     try:
-        if arguments.agent_only:
-            require_known_trials(session)
-        else:
+        if not arguments.agent_only:
             stopped = _seeds(session, quiet=arguments.quiet)
         if arguments.seed_only or stopped == "interrupted":
             return stopped, None
         return run_search(arguments, session)
     except KeyboardInterrupt:
         return "interrupted", None
+
+
+def _measured(arguments: argparse.Namespace, problem: Problem) -> str | None:
+    """The user's own run against the projection; checked before anything is written."""
+    from primus_mcp.session import compare_baseline
+
+    if arguments.measured_tokens_per_s is None:
+        return None
+    return compare_baseline(problem.evaluator, problem.target, arguments.measured_tokens_per_s, arguments.measured_memory_gb).text
 
 
 def _out_dir(arguments: argparse.Namespace, problem: Problem) -> Path:
@@ -111,7 +124,9 @@ def _open(arguments: argparse.Namespace, problem: Problem) -> TuningSession:
 
     out_dir = _out_dir(arguments, problem)
     log = out_dir / "trials.jsonl"
-    if log.exists() and not arguments.resume:
+    if arguments.agent_only:
+        require_known_trials(log)
+    if os.path.exists(log) and not arguments.resume:  # noqa: PTH110 - Path.exists raises for a folder that may not be read
         print(f"WARNING: {log} exists; re-using (pass --resume to say so, or another --out-dir)", file=sys.stderr)
     return TuningSession.open(
         problem.workload,
@@ -140,10 +155,12 @@ def _seeds(session: TuningSession, *, quiet: bool) -> StoppedBecause:
         outcome = session.run_seeds(progress=show)
     for label, reason in outcome.skipped:
         print(f"note: seed {label!r} could not be priced: {reason}", file=sys.stderr)
+    if outcome.priced == 0 and outcome.note is not None:
+        print(f"note: {outcome.note}", file=sys.stderr)
     return outcome.stopped_because
 
 
-def _report(arguments: argparse.Namespace, session: TuningSession, agent: AgentSummary | None) -> None:
+def _report(session: TuningSession, agent: AgentSummary | None, measured: str | None) -> None:
     from rich.console import Console
 
     from primus_mcp.reports.tables import trials_table
@@ -152,8 +169,8 @@ def _report(arguments: argparse.Namespace, session: TuningSession, agent: AgentS
     if records:
         Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS, highlight=False).print(trials_table(records))
         print()
-    if arguments.measured_tokens_per_s is not None:
-        print(session.compare_baseline(arguments.measured_tokens_per_s, arguments.measured_memory_gb).text + "\n")
+    if measured is not None:
+        print(f"{measured}\n")
     print(session.report())
     if agent is not None:
         print(f"\n{agent.text}")

@@ -17,6 +17,7 @@ Origin = Literal["workload", "--primus-root", "checkout", "bundled"]
 Kind = Literal["models", "modules"]
 
 MAX_CHAIN = 32
+MAX_FILES = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +121,8 @@ class PresetReader:
             raise InputError(f"extends itself: {cycle}", where=where, remedy="break the cycle")
         if len(chain) >= MAX_CHAIN:
             raise InputError(f"extends more than {MAX_CHAIN} files deep", where=where, remedy="shorten the chain")
+        if len(self.read) >= MAX_FILES:
+            raise InputError(f"extends more than {MAX_FILES} files", where=where, remedy="extend fewer")
         path, origin = self._find(relative, where)
         own = substitute(load_yaml(path), self.environment, str(path))
         self.read.append(SourceFile(role=str(relative), path=str(path), origin=origin))

@@ -9,7 +9,7 @@ from typing import Any
 from primus_mcp.errors import InputError, UnsupportedFeatureError
 from primus_mcp.inputs.argument_values import default_arguments
 from primus_mcp.inputs.findings import Finding
-from primus_mcp.inputs.presets import MAX_CHAIN, SourceFile, deep_merge
+from primus_mcp.inputs.presets import MAX_CHAIN, MAX_FILES, SourceFile, deep_merge
 from primus_mcp.inputs.yaml_loader import load_yaml
 
 PRETRAIN_MODULE = "pre_trainer"
@@ -41,6 +41,8 @@ def load_document(path: Path, chain: tuple[Path, ...] = ()) -> tuple[dict[str, A
             raise InputError(f"extends {name[:200]!r}, outside of its own folder", where=str(path), remedy="keep both files in one folder")
         base, more = load_document(path.parent / name, (*chain, resolved))
         merged, read = deep_merge(merged, base), (*read, *more)
+        if len(read) > MAX_FILES:
+            raise InputError(f"extends more than {MAX_FILES} files", where=str(path), remedy="extend fewer")
     return deep_merge(merged, own), read
 
 

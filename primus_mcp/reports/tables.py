@@ -106,6 +106,8 @@ def closest_to_fit(results: Sequence[EvaluationResult]) -> EvaluationResult | No
 
 def reasons_text(results: Sequence[EvaluationResult], cap_gb: float, hbm_gb: float, change: str | None = None) -> str:
     """What to print when no trial can be recommended: counts a rule, how much the closest lacks, and the `change` that makes it fit."""
+    if not results:
+        return "no legal trial found\n  0 tried\n  remedies: --seed-budget N above 0, or leave out --seed-only"
     illegal = sum(not result.legal for result in results)
     over = sum(result.legal and result.within_margin is False for result in results)
     lines = ["no legal trial found", f"  {len(results)} tried: {illegal} illegal, {over} need more memory than {cap_gb:.1f} GB/GPU"]

@@ -82,12 +82,14 @@ def parse_pins(assignments: Iterable[str]) -> dict[str, KnobValue]:
         name = name.strip()
         if not equals or not raw.strip():
             raise InputError(f"{_shown(text)} is not KNOB=VALUE", where="--pin", remedy="write for example tp=8")
+        if name in pins:
+            raise InputError(f"{name} is given twice", where="--pin", remedy="give each knob once")
         if name in KNOBS and KNOBS[name].kind == "choice":
             pins[name] = raw.strip()
             continue
         try:
             pins[name] = json.loads(raw.strip().lower())
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             pins[name] = raw.strip()
     trial = parse_trial(pins)
     return {name: getattr(trial, name) for name in pins}

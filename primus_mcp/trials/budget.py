@@ -26,8 +26,13 @@ class BudgetExhaustedError(PrimusMcpError):
 
 
 def _open_reservations(events: Sequence[Event]) -> list[Reserved]:
-    closed = {event.key for event in events if isinstance(event, Done | Cancelled)}
-    return [event for event in events if isinstance(event, Reserved) and event.key not in closed]
+    found: dict[str, dict[Origin, Reserved]] = {}
+    for event in events:
+        if isinstance(event, Reserved):
+            found.setdefault(event.key, {})[event.origin] = event
+        elif isinstance(event, Done | Cancelled):
+            found.pop(event.key, None)
+    return [event for by_origin in found.values() for event in by_origin.values()]
 
 
 SEARCHERS: frozenset[Origin] = frozenset({"llm", "coordinate"})
@@ -35,14 +40,20 @@ SEARCHERS: frozenset[Origin] = frozenset({"llm", "coordinate"})
 
 
 def _priced_keys(events: Sequence[Event], origins: frozenset[Origin]) -> set[str]:
-    """Keys whose time was computed for `origins`, and those that are reserved: they may yet be."""
-    done = {event.key for event in events if isinstance(event, Done) and event.origin in origins and event.priced and not event.repeated}
+    """Keys whose time was computed for `origins` and that still stand in the log, and those that are reserved: they may yet be."""
+    done: set[str] = set()
+    for event in events:
+        if isinstance(event, Cancelled):
+            done.discard(event.key)
+        elif isinstance(event, Done) and event.origin in origins and event.priced and not event.repeated:
+            done.add(event.key)
     return done | {event.key for event in _open_reservations(events) if event.origin in origins}
 
 
 def _proposals(events: Sequence[Event]) -> float:
-    done = sum(isinstance(event, Done) and event.origin in SEARCHERS for event in events)
-    return done + len({event.key for event in _open_reservations(events) if event.origin in SEARCHERS})
+    done = [event for event in events if isinstance(event, Done) and event.origin in SEARCHERS]
+    counted = len({event.key for event in done if not event.repeated}) + sum(event.repeated for event in done)
+    return counted + len({event.key for event in _open_reservations(events) if event.origin in SEARCHERS})
 
 
 def _llm_requests(events: Sequence[Event]) -> float:

@@ -133,6 +133,17 @@ Event = Reserved | Done | RoundStarted | Round | LlmReserved | LlmCall | ToolCal
 _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
 
 
+def done_keys(events: Sequence[Event]) -> set[str]:
+    """Keys of the trials that are done and not cancelled since."""
+    keys: set[str] = set()
+    for event in events:
+        if isinstance(event, Done):
+            keys.add(event.key)
+        elif isinstance(event, Cancelled):
+            keys.discard(event.key)
+    return keys
+
+
 class Journal:
     """The journal of one out-dir."""
 

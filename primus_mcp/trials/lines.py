@@ -6,12 +6,24 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from primus_mcp.errors import RunDirectoryError
 from primus_mcp.trials.storage import RunDirectory, append_whole, repair_tail, storage_error
 
 Record = TypeVar("Record", bound=BaseModel)
+
+
+def _why(error: ValueError) -> tuple[str, str]:
+    """What is wrong with a line, in few words, and the remedy."""
+    remedy = "remove that line or use another --out-dir"
+    if not isinstance(error, ValidationError):
+        return " ".join(str(error).split())[:200], remedy
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = ".".join(str(part) for part in first["loc"])
+    if place == "schema_version":
+        remedy = "use another --out-dir, or --resume --reprice to price its trials again"
+    return f"{place}: {first['msg']}" if place else str(first["msg"]), remedy
 
 
 class JsonLines(Generic[Record]):
@@ -53,10 +65,8 @@ class JsonLines(Generic[Record]):
             return self._parse(line)
         except ValueError as error:
             number, self._line = self._line, self._line - 1
-            text = " ".join(str(error).split())[:200]
-            raise RunDirectoryError(
-                f"{self.path}: line {number} is not an entry of this version ({text}); remove that line or use another --out-dir"
-            ) from error
+            text, remedy = _why(error)
+            raise RunDirectoryError(f"{self.path}: line {number} is not an entry of this version ({text}); {remedy}") from error
 
     def append(self, make: Callable[[Sequence[Record]], Record | None], *, durable: bool = True) -> Record | None:
         """Under the lock: read what others wrote, let `make` decide from all of it, append its record (None: nothing) and fsync."""

@@ -62,8 +62,10 @@ class TrialLog:
         self.path = self._lines.path
         self._by_key: dict[str, TrialRecord] = {}
         self._indexed = 0
-        for record in self._lines.read():
+        records = self._lines.read()
+        for record in records:
             self._require_ours(record)
+        self._require_each_once(records)
 
     def _require_ours(self, record: TrialRecord) -> None:
         differing = record.digests.differing(self._digests)
@@ -73,6 +75,18 @@ class TrialLog:
                 f"{self.path} holds trials of another {what} (trial {record.trial_id}); "
                 "use another --out-dir, or --resume --reprice to price them again"
             )
+
+    def _require_each_once(self, records: Sequence[TrialRecord]) -> None:
+        """Ids must rise and keys differ: a result is found by its id, so two trials of one id would be taken for each other."""
+        keys: set[str] = set()
+        for before, record in zip((None, *records), records, strict=False):
+            if record.key in keys or (before is not None and record.trial_id <= before.trial_id):
+                what = "is there twice" if record.key in keys else f"stands after trial {before.trial_id if before else '-'}"
+                raise RunDirectoryError(
+                    f"{self.path}: trial {record.trial_id} {what}, so the file was edited or joined from several; "
+                    "use another --out-dir, or --resume --reprice to number and price its trials again"
+                )
+            keys.add(record.key)
 
     def records(self) -> Sequence[TrialRecord]:
         """All trials, by id."""

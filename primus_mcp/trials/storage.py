@@ -163,6 +163,9 @@ def repair_tail(path: Path) -> None:
     Only bytes after the last newline are touched. A last line that is complete and lacks only its newline gets it and stays.
     """
     try:
+        if path.exists() and not path.is_file():
+            remedy = "choose another --out-dir: a file or folder of that name is in the way"
+            raise RunDirectoryError(f"cannot use {path}: not a regular file; {remedy}")
         with path.open("r+b") as file:
             size = file.seek(0, os.SEEK_END)
             start = _tail_start(file, size)

@@ -169,3 +169,55 @@ def test_help_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.strip().endswith("[]"), done.stdout + done.stderr
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--measured-tokens-per-s", "160000"], "would be 5,000"),
+        (["--measured-tokens-per-s", "1e300"], "--measured-tokens-per-s"),
+        (["--gbs", "0"], "--gbs"),
+        (["--pin", "tp=8", "--pin", "tp=4"], "given twice"),
+        (["--pin", "tp=" + "9" * 5000], "tp"),
+        (["--pin", "tp=" + "[" * 5000], "tp"),
+        (["--budget", "max_rounds=" + "[" * 5000], "max_rounds"),
+        (["--budget", "max_rounds"], "max_rounds=4"),
+        (["--agent-only"], "no trials"),
+        (["--out-dir", ""], "--out-dir"),
+        (["--out-dir", "~no-such-user/x"], "--out-dir"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
+)
+def test_what_cannot_be_meant_is_refused_before_anything_is_written(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: list[str], named: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stage = [] if "--agent-only" in words else ["--seed-only"]
+    code, out, err = run(capsys, "tune", *BOTH, *stage, "--out-dir", "run", *words)
+    assert code == 2
+    assert [line.startswith("error:") for line in err.splitlines()].count(True) == 1 and named in err.splitlines()[-1]
+    assert out == "" and not list(tmp_path.iterdir())
+
+
+def test_a_seed_budget_of_zero_says_that_the_stage_is_off_and_names_no_cluster_as_the_remedy(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    code, out, err = run(capsys, "tune", *BOTH, "--seed-only", "--seed-budget", "0", "--out-dir", str(tmp_path / "run"))
+    assert code == 3
+    assert "seed_budget is 0: that stage is off" in err
+    assert "0 tried" in out and "cluster" not in out
+
+
+def test_an_out_dir_starts_at_home_where_it_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    run(capsys, "tune", *BOTH, "--dry-run", "--seed-only", "--seed-budget", "1", "--out-dir=~/run")
+    assert (tmp_path / "run" / "summary.json").is_file()
+
+
+def test_an_out_dir_whose_name_is_too_long_is_refused_in_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, _, err = run(capsys, "tune", *BOTH, "--seed-only", "--out-dir", str(tmp_path / ("x" * 300)))
+    assert code == 2
+    assert "internal" not in err and err.splitlines()[-1].startswith("error: cannot create")

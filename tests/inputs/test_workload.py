@@ -13,6 +13,7 @@ from primus_mcp.errors import InputError, UnsupportedFeatureError
 from primus_mcp.inputs.argument_values import default_arguments
 from primus_mcp.inputs.trainer_arguments import read_training
 from primus_mcp.inputs.workload import Workload, read_workload, workload_from_arguments
+from primus_mcp.inputs.workload_file import load_document
 
 EXAMPLES = Path("primus") / "examples" / "megatron" / "configs" / "MI355X"
 
@@ -248,3 +249,11 @@ def test_any_value_of_any_argument_is_read_or_refused_in_one_line(tmp_path: Path
                 workload_from_arguments({**base, key: value}, "deepseek_v3")
             except InputError as error:
                 assert "\n" not in str(error)
+
+
+def test_files_that_extend_the_same_file_over_and_over_are_refused_by_their_number(tmp_path: Path) -> None:
+    for index in range(30):
+        (tmp_path / f"{index}.yaml").write_text(f"extends: [{index + 1}.yaml, {index + 1}.yaml]\n")
+    (tmp_path / "30.yaml").write_text("modules: {}\n")
+    with pytest.raises(InputError, match="extends more than 200 files"):
+        load_document(tmp_path / "0.yaml")

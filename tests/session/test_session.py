@@ -364,3 +364,18 @@ def test_the_search_s_own_plan_is_fed_with_the_scores_of_its_seeds_and_continues
     best = one.best().best
     assert baseline is not None and best is not None and (best.tokens_per_s_per_gpu or 0) >= baseline
     assert one.score(TrialConfig(tp=3)) is None
+
+
+@pytest.mark.parametrize("lines", [(), (1,), (0, 2)], ids=str)
+def test_trials_removed_from_the_log_are_evaluated_again_and_do_not_count_as_spent(tmp_path: Path, lines: tuple[int, ...]) -> None:
+    session = open_session(tmp_path, limits={"seed_budget": 3})
+    session.run_seeds(plan())
+    keys, log = set(keys_of(session)), session.log.path
+    kept = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(kept[number] for number in lines))
+    for _ in range(2):
+        again = open_session(tmp_path, limits={"seed_budget": 3})
+        again.run_seeds(plan())
+        assert set(keys_of(again)) == keys
+        assert len(again.history()) == len(keys)
+        assert {row.name: row.spent for row in again.spending()}["seed_budget"] == 3

@@ -117,3 +117,19 @@ def test_the_scratchpad_exists_at_once_and_keeps_what_is_appended(tmp_path: Path
     pad.append("first\n\n")
     Scratchpad(folder).append("second ✓ \ud800")
     assert pad.read() == "first\nsecond ✓ ?\n"
+
+
+@pytest.mark.parametrize("name", ["trials.jsonl", "journal.jsonl"])
+@pytest.mark.parametrize("kind", ["folder", "pipe", "endless"])
+def test_what_is_no_regular_file_is_refused_and_never_waited_for(tmp_path: Path, name: str, kind: str) -> None:
+    path = tmp_path / name
+    if kind == "folder":
+        path.mkdir()
+    elif not hasattr(os, "mkfifo") or not Path("/dev/zero").exists():
+        pytest.skip("needs named pipes and /dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(RunDirectoryError, match=r"not a regular file; choose another --out-dir"):
+        repair_tail(path)

@@ -223,3 +223,45 @@ def test_a_limit_holds_over_two_journals_of_one_folder(tmp_path: Path) -> None:
         with pytest.raises(BudgetExhaustedError):
             journal.append(late, partial(budget.require_trial, reservation=late))
     assert len(journals[0].events()) == 3
+
+
+def test_a_line_of_another_version_says_so_and_that_it_can_be_priced_again(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    add(log, "a")
+    log.path.write_text(log.path.read_text().replace('"schema_version":1', '"schema_version":2'))
+    with pytest.raises(RunDirectoryError, match=r"line 1 .*schema_version: .*--resume --reprice") as error:
+        open_log(tmp_path)
+    assert "pydantic" not in str(error.value)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 1), (0, 0), (1, 0), (0, 1, 0)], ids=str)
+def test_a_log_joined_from_several_is_refused_because_ids_would_be_mistaken(tmp_path: Path, order: tuple[int, ...]) -> None:
+    log = open_log(tmp_path)
+    add(log, "a")
+    add(log, "b")
+    lines = log.path.read_text().splitlines()
+    log.path.write_text("".join(f"{lines[number]}\n" for number in order))
+    with pytest.raises(RunDirectoryError, match=r"trial \d (is there twice|stands after trial \d).*--resume --reprice"):
+        open_log(tmp_path)
+
+
+def test_a_log_with_a_gap_in_its_ids_is_taken_as_after_a_removed_line(tmp_path: Path) -> None:
+    log = open_log(tmp_path)
+    for key in "abc":
+        add(log, key)
+    lines = log.path.read_text().splitlines()
+    log.path.write_text(f"{lines[0]}\n{lines[2]}\n")
+    again = open_log(tmp_path)
+    add(again, "d")
+    assert [(r.trial_id, r.key) for r in again.records()] == [(0, "a"), (2, "c"), (3, "d")]
+
+
+def test_a_trial_that_was_cancelled_after_it_was_done_costs_nothing_until_it_is_reserved_again() -> None:
+    gone: list[Event] = [reserved("a"), done("a"), Cancelled(key="a", reason="removed")]
+    assert spent("seed_budget", *gone) == 0
+    assert spent("seed_budget", *gone, reserved("a")) == 1
+    assert spent("seed_budget", *gone, reserved("a"), done("a")) == 1
+
+
+def test_a_proposal_that_two_writers_reported_as_done_counts_once() -> None:
+    assert spent("max_proposals", reserved("a", "llm"), done("a", "llm"), done("a", "llm")) == 1
