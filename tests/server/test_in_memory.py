@@ -80,7 +80,7 @@ async def test_nothing_means_the_baseline(connect: Connect, nothing: object) -> 
 async def test_mistakes_are_errors_that_say_what_to_do(connect: Connect) -> None:
     async with connect() as client:
         assert "call open_session" in await refused(client, "evaluate_simulate")
-        assert "mixtral_8x22B_v0.1" in await refused(client, "open_session", workload="mixtral-8x22b", gpu="mi355x", nodes=4)
+        assert "mixtral" in await refused(client, "open_session", workload="mixtrall-8x22", gpu="mi355x", nodes=4)
         assert "list_gpus" in await refused(client, "open_session", workload="llama3.1_8B")
         assert "mi300x" in await refused(client, "open_session", workload="llama3.1_8B", gpu="mi300", nodes=1)
         await call(client, "open_session", **LLAMA)
