@@ -21,6 +21,16 @@ def _beside(values: list[int], value: int) -> list[int]:
     return [max((v for v in values if v < value), default=value), min((v for v in values if v > value), default=value)]
 
 
+def _virtual_stages(workload: Workload, config: TrainingConfig) -> list[int]:
+    """The largest VPP that splits the layers evenly, the next ones, the largest of all.
+
+    Rank 0 holds PP (1 + (PP - 1) / (PP VPP)) micro-batches: a large VPP may fit where the next one does not.
+    """
+    values, layers = vpp_values(workload.architecture, config.pp), workload.architecture.num_layers
+    even = [vpp for vpp in values if layers % (config.pp * vpp) == 0]
+    return list(dict.fromkeys([*even[-1:], *_beside(values, config.vpp), values[-1]]))
+
+
 def _schedules(config: TrainingConfig) -> Iterator[Step]:
     if config.pp == 1:
         return
@@ -73,8 +83,17 @@ def _levers(workload: Workload, cluster: Cluster, config: TrainingConfig) -> Ite
     if workload.architecture.is_moe and config.ep > 1:
         for stage in (3, 2, 1):
             yield f"sync-free stage {stage}", {"use_turbo_deepep": True, "sync_free_stage": stage, "expert_tensor_parallel_size": 1}
+    if not config.fp4:
+        yield "FP8", {"fp8": "hybrid"}
     if config.fp8 is not None and cluster.gpu.supports_mxfp8:
         yield "MXFP8", {"fp8": "mxfp8"}
+
+
+def lever_neighbours(workload: Workload, cluster: Cluster, centre: TrialConfig) -> Iterator[Step]:
+    """(label, knobs) of the levers alone: expert exchange, precision, optimizer sharding."""
+    held = set_knobs(centre)
+    for label, step in _levers(workload, cluster, resolve(workload, centre)):
+        yield f"neighbour: {label}", {**held, **step}
 
 
 def neighbours(workload: Workload, cluster: Cluster, centre: TrialConfig) -> Iterator[Step]:
@@ -82,8 +101,7 @@ def neighbours(workload: Workload, cluster: Cluster, centre: TrialConfig) -> Ite
     config = resolve(workload, centre)
     held = set_knobs(centre)
     steps: list[Step] = [*_schedules(config)]
-    for vpp in _beside(vpp_values(workload.architecture, config.pp), config.vpp):
-        steps.append((f"VPP {vpp}", {"vpp": vpp}))
+    steps += [(f"VPP {vpp}", {"vpp": vpp}) for vpp in _virtual_stages(workload, config)]
     steps += _model_degrees(workload, cluster, config)
     for mbs in _beside(sorted({*mbs_values(), workload.baseline.mbs}), config.mbs):
         steps.append((f"MBS {mbs}", {"mbs": mbs}))

@@ -14,8 +14,8 @@ from primus_mcp.errors import InputError
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
-from primus_mcp.search.neighbours import neighbours
-from primus_mcp.search.topologies import grid, grid_knobs
+from primus_mcp.search.neighbours import lever_neighbours, neighbours
+from primus_mcp.search.topologies import GridPoint, grid, grid_knobs
 from primus_mcp.space.axes import vpp_values, with_pins
 from primus_mcp.space.knobs import KNOBS, KnobValue, TrialConfig
 from primus_mcp.space.trainer_keys import resolve
@@ -123,40 +123,63 @@ def _single_levers(plan: _Plan) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     yield "recompute", [{"recompute_granularity": granularity} for granularity in lighter]
     yield "VPP", [{"vpp": vpp} for vpp in _virtual_stages(plan.workload)]
     yield "expert exchange", _exchange_levers(plan.workload)
-    yield "FP8", [{"fp8": "hybrid"}] if own.fp8 is None and not own.fp4 else []
+    yield "FP8", [{"fp8": "hybrid"}] if not own.fp4 else []
     yield "fused loss", [{"cross_entropy_loss_fusion": True}]
     yield "data-parallel overlap", [{"overlap_grad_reduce": True, "overlap_param_gather": True}]
 
 
-def _levers(plan: _Plan, kept: dict[str, Any]) -> Iterator[Seed]:
-    """Each lever on top of those that helped before it; the ones that help (all, while nothing fits) are collected in `kept`."""
+def _levers(plan: _Plan, kept: dict[str, Any], undecided: dict[str, Any]) -> Iterator[Seed]:
+    """Each lever on top of those that helped before it; the ones that help (all, while nothing fits) are collected in `kept`.
+
+    A lever that never got a score (no alternative is legal and fits where the baseline is) is `undecided`: it may help elsewhere.
+    """
     for label, alternatives in _single_levers(plan):
+        judged = False
         for knobs in alternatives:
             before = plan.best_score
             yield from plan.offer(f"{label}: {_told({**kept, **knobs})}", {**kept, **knobs})
             scored = plan.score({**kept, **knobs})
+            judged |= scored is not None
             if before == 0.0 or (scored is not None and scored > before):
                 kept.update(knobs)
+                judged = True
                 break
+        if alternatives and not judged:
+            undecided.update(alternatives[0])
 
 
 def _told(knobs: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in knobs.items())
 
 
-def _grid(plan: _Plan, levers: Mapping[str, Any]) -> Iterator[Seed | None]:
-    """The grid with the levers, each topology until one of its points fits; None after each that does.
+def _beside_grid(knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """The levers that the grid does not set itself."""
+    return {name: value for name, value in knobs.items() if name not in ("vpp", "recompute_granularity")}
 
-    A topology whose smallest point (full recompute, smallest MBS) does not fit is left out at once: memory grows from there.
+
+def _grid(plan: _Plan, levers: Mapping[str, Any], undecided: Mapping[str, Any]) -> Iterator[Seed | None]:
+    """The grid with the levers, each topology until one of its points fits; None after each that does. Undecided levers are used
+    wherever that fits: the grid is walked with them, then without them.
     """
     points = grid(plan.workload, plan.cluster)
+    settled: set[tuple[int, int, int, int]] = set()
+    for variant in [{**levers, **undecided}, dict(levers)] if undecided else [dict(levers)]:
+        yield from _walk(plan, points, variant, settled)
+
+
+def _walk(
+    plan: _Plan, points: list[GridPoint], levers: Mapping[str, Any], settled: set[tuple[int, int, int, int]]
+) -> Iterator[Seed | None]:
+    """One walk. A topology whose smallest point (full recompute, smallest MBS) does not fit is left out: memory grows from there."""
     by_size = sorted(points, key=lambda point: (point.recompute == "full", -point.mbs))
     smallest = {point.topology: point for point in by_size}
-    settled: set[tuple[int, int, int, int]] = set()
+    hopeless = {
+        topology
+        for topology, least in smallest.items()
+        if topology not in settled and not plan.fits(grid_knobs(least, plan.workload, levers))
+    }
     for point in points:
-        if (least := smallest.pop(point.topology, None)) and not plan.fits(grid_knobs(least, plan.workload, levers)):
-            settled.add(point.topology)
-        if point.topology in settled:
+        if point.topology in settled or point.topology in hopeless:
             continue
         knobs = grid_knobs(point, plan.workload, levers)
         label = f"grid: TP{point.tp} PP{point.pp} EP{point.ep} CP{point.cp} MBS{point.mbs} recompute {point.recompute}"
@@ -173,6 +196,15 @@ def _smallest(plan: _Plan, levers: Mapping[str, Any]) -> Iterator[Seed]:
     for point in points[:SMALLEST_POINTS]:
         label = f"smallest: TP{point.tp} PP{point.pp} EP{point.ep} CP{point.cp} MBS{point.mbs} recompute full"
         yield from plan.offer(label, grid_knobs(point, plan.workload, levers))
+
+
+def _settle_levers(plan: _Plan) -> Iterator[Seed]:
+    """The levers around the first points that fit, where nothing fitted when they were kept."""
+    centre = None
+    while plan.best is not None and plan.best != centre:
+        centre = plan.best
+        for label, knobs in lever_neighbours(plan.workload, plan.cluster, centre):
+            yield from plan.offer(label, knobs, probe=True)
 
 
 def _refine(plan: _Plan) -> Iterator[Seed]:
@@ -205,14 +237,17 @@ def seed_plan(
     plan = _Plan(workload, cluster, score, fits, axes or {}, pins or {})
     yield from plan.offer("baseline", {})
     kept: dict[str, Any] = {}
-    yield from _levers(plan, kept)
-    levers = {name: value for name, value in kept.items() if name not in ("vpp", "recompute_granularity")}
-    fitting = 0
-    for seed in _grid(plan, levers):
+    undecided: dict[str, Any] = {}
+    yield from _levers(plan, kept, undecided)
+    levers, undecided = _beside_grid(kept), _beside_grid(undecided)
+    fitting, unjudged = 0, plan.best is None
+    for seed in _grid(plan, levers, undecided):
         if seed is not None:
             yield seed
             continue
         fitting += 1
+        if fitting == NEAR_TOPOLOGIES and unjudged:
+            yield from _settle_levers(plan)
         if fitting >= NEAR_TOPOLOGIES:
             yield from _refine(plan)
     yield from _refine(plan)

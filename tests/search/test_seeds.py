@@ -135,3 +135,51 @@ def test_the_grid_starts_where_nothing_communicates_or_idles(mixtral: Workload, 
     early, late = points[:half], points[half:]
     assert sum(point.tp for point in early) < sum(point.tp for point in late)
     assert sum(point.recompute == "full" for point in early) < sum(point.recompute == "full" for point in late)
+
+
+def _told(workload: Workload, target: Cluster, score: Callable[[Seed], float | None], budget: int) -> list[Seed]:
+    """Seeds of a plan that is told a made-up score of each legal seed, until `budget` of them have one."""
+    scores: dict[TrialConfig, float | None] = {}
+    seeds = []
+    for seed in seed_plan(workload, target, score=scores.get, axes=DEFAULT_AXES):
+        legal = check_legality(workload, seed.trial, target, axes=DEFAULT_AXES).legal
+        scores[seed.trial] = score(seed) if legal else None
+        seeds.append(seed)
+        if sum(value is not None for value in scores.values()) == budget:
+            break
+    return seeds
+
+
+def test_a_lever_that_does_not_fit_where_the_baseline_is_goes_with_the_grid(mixtral: Workload, cluster: Cluster) -> None:
+    """FP8 that fits at another depth only (its copies beside a fully sharded model, say) must not be lost for every depth."""
+
+    def score(seed: Seed) -> float | None:
+        own_depth = seed.trial.pp in (None, mixtral.baseline.pp)
+        return None if seed.trial.fp8 and own_depth else 2.0 if seed.trial.fp8 else 1.0
+
+    seeds = _told(mixtral, cluster, score, 12)
+    assert any(seed.trial.fp8 and score(seed) == 2.0 for seed in seeds)
+
+
+def test_levers_that_nothing_could_judge_are_judged_at_the_first_points_that_fit(mixtral: Workload, cluster: Cluster) -> None:
+    """Where the baseline does not fit all levers are kept unseen; a harmful one (stage 2 here) must not stay for the whole search."""
+
+    def score(seed: Seed) -> float | None:
+        if not seed.label.startswith(("grid", "neighbour")):
+            return None
+        return 5.0 if seed.trial.sync_free_stage == 1 else 1.0
+
+    seeds = _told(mixtral, cluster, score, 8)
+    assert any(seed.trial.sync_free_stage == 2 for seed in seeds)
+    assert any(score(seed) == 5.0 for seed in seeds)
+
+
+def test_a_large_vpp_is_tried_where_the_next_one_does_not_fit(mixtral: Workload, cluster: Cluster) -> None:
+    """Rank 0 holds PP (1 + (PP - 1) / (PP VPP)) micro-batches: memory falls again as VPP grows."""
+
+    def score(seed: Seed) -> float | None:
+        vpp = seed.trial.vpp or mixtral.baseline.vpp
+        return 1.0 if vpp == 1 else 2.0 if vpp >= 6 else None
+
+    seeds = _told(mixtral, cluster, score, 12)
+    assert any(score(seed) == 2.0 for seed in seeds)
