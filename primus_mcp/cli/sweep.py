@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from primus_mcp.cli.common import add_engine_arguments, add_workload_arguments, positive_count, positive_number
-from primus_mcp.errors import InputError
+from primus_mcp.errors import InputError, PrimusMcpError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from primus_mcp.search.pareto import FrontPoint
     from primus_mcp.search.sensitivity import Sensitivity
     from primus_mcp.search.sweep_result import SweepResult
+    from primus_mcp.space.knobs import TrialConfig
 
 LEVELS = (0.9, 0.8, 0.7, 0.6, 0.5)
 """Shares of the memory cap under which --front looks for the fastest configuration."""
@@ -44,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--usd-per-gpu-hour", type=positive_number, metavar="X", help="your price (default: dated published quotes, if any)"
     )
+    parser.add_argument("--no-cache", action="store_true", help="neither start from what earlier runs found nor keep what this one finds")
     parser.add_argument("--max-seconds", type=positive_count, metavar="S", help="stop after S seconds with what is known")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     add_engine_arguments(parser)
@@ -119,8 +122,9 @@ def sweep_one(problem: Problem, arguments: argparse.Namespace) -> SweepResult:
         def show(done: int, total: int, legal: int, best: float) -> None:
             bar.update(task, completed=done, total=total, state=f"{legal:,} legal, best {best:,.0f} tokens/s/GPU")
 
-        return sweep(
+        result = sweep(
             problem.evaluator,
+            first=_cached(problem, arguments),
             only=_only(arguments),
             where=arguments.where,
             top=arguments.top,
@@ -129,6 +133,39 @@ def sweep_one(problem: Problem, arguments: argparse.Namespace) -> SweepResult:
             progress=show,
             should_stop=lambda: until is not None and time.monotonic() > until,
         )
+    _remember(problem, arguments, result)
+    return result
+
+
+def _cached(problem: Problem, arguments: argparse.Namespace) -> list[TrialConfig]:
+    """The best configurations that earlier runs found for this workload, to be priced first."""
+    from primus_mcp.search.cache import TrialCache
+    from primus_mcp.session import session_digests
+    from primus_mcp.space.knobs import TrialConfig
+
+    if arguments.no_cache or arguments.axes is not None or problem.rules.pins:
+        return []
+    try:
+        found = TrialCache().proposals(session_digests(problem.workload, problem.target, problem.rules.pins))
+        return [TrialConfig(**knobs) for knobs in found]
+    except (PrimusMcpError, ValueError) as error:
+        print(f"WARNING: {error}", file=sys.stderr)
+        return []
+
+
+def _remember(problem: Problem, arguments: argparse.Namespace, result: SweepResult) -> None:
+    from primus_mcp.search.cache import TrialCache
+    from primus_mcp.session import session_digests
+    from primus_mcp.space.knobs import TrialConfig
+
+    if arguments.no_cache:
+        return
+    name = f"{result.workload} on {result.cluster}"
+    entries = [(problem.evaluator.key(TrialConfig(**one.trial)), one.trial, one.result) for one in result.top]
+    try:
+        TrialCache().remember(session_digests(problem.workload, problem.target, problem.rules.pins), name, entries)
+    except PrimusMcpError as error:
+        print(f"WARNING: {error}", file=sys.stderr)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -119,8 +119,10 @@ class Sweep:
         where: Condition | str | None = None,
         top: int = 10,
         levels: Sequence[float] = (),
+        first: Sequence[TrialConfig] = (),
         gemm_backend: GemmBackend = "auto",
     ) -> None:
+        self._first = tuple(first)
         self.levels = np.array(sorted({1.0, *levels}, reverse=True)) * evaluator.cluster.memory_cap_bytes
         self.level_best = np.zeros(len(self.levels))
         self.evaluator, rules = evaluator, evaluator.rules
@@ -155,6 +157,8 @@ class Sweep:
         scores: dict[TrialConfig, float | None] = {}
         if self._only is not None:
             return
+        for trial in self._first:
+            self._price(trial)
         plan = seed_plan(rules.workload, rules.cluster, score=scores.get, fits=self.evaluator.fits, axes=rules.axes, pins=rules.pins)
         for seed in plan:
             if len(scores) >= SEEDS:
@@ -320,6 +324,7 @@ def sweep(
     where: str | None = None,
     top: int = 10,
     levels: Sequence[float] = (),
+    first: Sequence[TrialConfig] = (),
     gemm_backend: GemmBackend = "auto",
     progress: Progress | None = None,
     should_stop: Callable[[], bool] = lambda: False,
@@ -327,8 +332,9 @@ def sweep(
     """The best configurations of the whole legal space of an evaluator's workload and cluster, with the proof.
 
     `only`: knobs that may move (default: all whose axis is on). `where`: see sweep_where. `levels`: shares of the memory cap under each
-    of which the fastest configuration is found too. Raises InputError for a bad condition.
+    of which the fastest configuration is found too. `first`: trials to price before the rest, such as cached ones.
+    Raises InputError for a bad condition.
     """
-    return Sweep(evaluator, only=only, where=where, top=top, levels=levels, gemm_backend=gemm_backend).run(
+    return Sweep(evaluator, only=only, where=where, top=top, levels=levels, first=first, gemm_backend=gemm_backend).run(
         progress=progress, should_stop=should_stop
     )

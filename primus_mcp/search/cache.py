@@ -1,0 +1,142 @@
+"""Best known configurations across runs and projects: one SQLite file in the user's cache folder, safe with many processes.
+
+Entries are kept by workload, cluster and engine digest. Only those of this engine are numbers; those of another version are proposals,
+to be priced again. Losing the file loses nothing but time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from primus_mcp.errors import RunDirectoryError
+from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.trials.log import Digests, utc_now
+
+BUSY_S = 30.0
+KEPT_A_PROBLEM = 200
+"""Fastest entries that are kept of one workload, cluster and engine."""
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS best (
+  workload TEXT NOT NULL, cluster TEXT NOT NULL, engine TEXT NOT NULL, key TEXT NOT NULL,
+  name TEXT NOT NULL, time TEXT NOT NULL, rate REAL NOT NULL, memory_gb REAL, trial TEXT NOT NULL, result TEXT NOT NULL,
+  PRIMARY KEY (workload, cluster, engine, key)
+)"""
+
+_COLUMNS = "SELECT workload, cluster, engine, key, name, time, trial, result FROM best"
+
+
+class CachedTrial(BaseModel):
+    """One entry. `name`: workload and cluster for people."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    digests: Digests
+    key: str
+    name: str
+    time: str
+    trial: dict[str, Any]
+    result: EvaluationResult
+
+
+def cache_file() -> Path:
+    """PRIMUS_MCP_CACHE_DIR, else the system's cache folder: XDG_CACHE_HOME, LOCALAPPDATA or ~/.cache."""
+    chosen = os.environ.get("PRIMUS_MCP_CACHE_DIR")
+    if chosen:
+        return Path(chosen) / "best.sqlite"
+    base = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    return (Path(base) if base else Path.home() / ".cache") / "primus-mcp" / "best.sqlite"
+
+
+class TrialCache:
+    """Opened anew for every operation, so that no process holds the file."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path if path is not None else cache_file()
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        """One transaction. Raises RunDirectoryError with the remedy where the file cannot be used."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with closing(sqlite3.connect(self.path, timeout=BUSY_S)) as connection, connection:
+                connection.execute(_SCHEMA)
+                yield connection
+        except (sqlite3.Error, OSError) as error:
+            raise RunDirectoryError(f"the cache {self.path} cannot be used: {error}; delete it, or set PRIMUS_MCP_CACHE_DIR") from error
+
+    def remember(self, digests: Digests, name: str, entries: Iterable[tuple[str, dict[str, Any], EvaluationResult]]) -> int:
+        """Keep priced trials (key, knobs, result), the fastest KEPT_A_PROBLEM of a problem. Returns how many were given."""
+        now = utc_now()
+        rows = [
+            (digests.workload, digests.cluster, digests.engine, key, name, now, result.tokens_per_s_per_gpu, result.memory_per_gpu_gb,
+             json.dumps(trial), result.model_dump_json())
+            for key, trial, result in entries
+            if result.tokens_per_s_per_gpu is not None
+        ]  # fmt: skip
+        with self._connection() as connection:
+            connection.executemany("INSERT OR REPLACE INTO best VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            problem = (digests.workload, digests.cluster, digests.engine)
+            connection.execute(
+                "DELETE FROM best WHERE workload = ?1 AND cluster = ?2 AND engine = ?3 AND key NOT IN (SELECT key FROM best WHERE "
+                "workload = ?1 AND cluster = ?2 AND engine = ?3 ORDER BY rate DESC, key LIMIT ?4)",
+                (*problem, KEPT_A_PROBLEM),
+            )
+        return len(rows)
+
+    def best(self, digests: Digests, limit: int = 10) -> list[CachedTrial]:
+        """Entries of this very problem and engine, fastest first."""
+        return self._select(
+            "WHERE workload = ? AND cluster = ? AND engine = ? ORDER BY rate DESC, key LIMIT ?",
+            (digests.workload, digests.cluster, digests.engine, limit),
+        )
+
+    def proposals(self, digests: Digests, limit: int = 10) -> list[dict[str, Any]]:
+        """Knobs of the best entries of this workload, of any engine, this cluster first: worth pricing again, not numbers."""
+        found = self._select(
+            "WHERE workload = ? ORDER BY cluster = ? DESC, engine = ? DESC, rate DESC, key LIMIT ?",
+            (digests.workload, digests.cluster, digests.engine, limit * 4),
+        )
+        distinct = {json.dumps(entry.trial, sort_keys=True): entry.trial for entry in found}
+        return list(distinct.values())[:limit]
+
+    def entries(self) -> list[CachedTrial]:
+        """Everything, newest first."""
+        return self._select("ORDER BY time DESC, rate DESC, key", ())
+
+    def clear(self, *, keep_engine: str | None = None) -> int:
+        """Delete everything, or everything of other engines. Returns how many entries went."""
+        with self._connection() as connection:
+            if keep_engine is None:
+                return connection.execute("DELETE FROM best").rowcount
+            return connection.execute("DELETE FROM best WHERE engine != ?", (keep_engine,)).rowcount
+
+    def _select(self, tail: str, values: tuple[Any, ...]) -> list[CachedTrial]:
+        """Rows as records; one that this version cannot read is left out. `tail` is written in this file only."""
+        if not self.path.exists():
+            return []
+        with self._connection() as connection:
+            rows = connection.execute(f"{_COLUMNS} {tail}", values).fetchall()
+        found = []
+        for workload, cluster, engine, key, name, time, trial, result in rows:
+            try:
+                found.append(
+                    CachedTrial(
+                        digests=Digests(workload=workload, cluster=cluster, engine=engine),
+                        key=key,
+                        name=name,
+                        time=time,
+                        trial=json.loads(trial),
+                        result=EvaluationResult.model_validate_json(result),
+                    )
+                )
+            except ValueError:
+                continue
+        return found

@@ -1,0 +1,84 @@
+"""The cache outlives runs, never mixes engines, and survives many writers and a broken file."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from primus_mcp.errors import RunDirectoryError
+from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.search import cache as module
+from primus_mcp.search.cache import TrialCache, cache_file
+from primus_mcp.trials.log import Digests
+
+HERE = Digests(workload="w", cluster="c", engine="1")
+
+
+def result(rate: float | None) -> EvaluationResult:
+    return EvaluationResult(legal=True, engine_version="1", tokens_per_s_per_gpu=rate, memory_per_gpu_gb=1.0)
+
+
+def _write(path: Path, worker: int) -> None:
+    for i in range(20):
+        TrialCache(path).remember(HERE, "n", [(f"{worker}-{i}", {"tp": worker}, result(1.0 + i))])
+
+
+def test_entries_come_back_fastest_first_and_once_a_key(tmp_path: Path) -> None:
+    cache = TrialCache(tmp_path / "deep" / "best.sqlite")
+    assert cache.best(HERE) == [] and cache.entries() == [] and cache.clear() == 0
+    cache.remember(HERE, "n", [("a", {"tp": 1}, result(5.0)), ("b", {"tp": 2}, result(9.0)), ("c", {"tp": 4}, result(None))])
+    cache.remember(HERE, "n", [("a", {"tp": 1}, result(7.0))])
+    assert [(entry.key, entry.result.tokens_per_s_per_gpu) for entry in cache.best(HERE)] == [("b", 9.0), ("a", 7.0)]
+
+
+def test_numbers_of_another_engine_are_proposals_only(tmp_path: Path) -> None:
+    cache = TrialCache(tmp_path / "best.sqlite")
+    cache.remember(HERE, "n", [("a", {"tp": 1}, result(5.0))])
+    newer = HERE.model_copy(update={"engine": "2"})
+    assert cache.best(newer) == []
+    assert cache.proposals(newer) == [{"tp": 1}]
+    assert cache.proposals(newer.model_copy(update={"workload": "other"})) == []
+    assert cache.clear(keep_engine="2") == 1
+
+
+def test_only_the_fastest_of_a_problem_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT_A_PROBLEM", 3)
+    cache = TrialCache(tmp_path / "best.sqlite")
+    cache.remember(HERE, "n", [(str(i), {}, result(float(i + 1))) for i in range(9)])
+    other = HERE.model_copy(update={"cluster": "d"})
+    cache.remember(other, "n", [("x", {}, result(0.5))])
+    assert [entry.key for entry in cache.best(HERE)] == ["8", "7", "6"] and len(cache.best(other)) == 1
+
+
+def test_many_processes_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "best.sqlite"
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=_write, args=(path, worker)) for worker in range(3)]
+    for process in workers:
+        process.start()
+    for process in workers:
+        process.join(120)
+    assert [process.exitcode for process in workers] == [0, 0, 0] and len(TrialCache(path).entries()) == 60
+
+
+def test_a_broken_file_is_named_with_the_remedy_and_a_foreign_row_is_left_out(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.sqlite"
+    broken.write_bytes(b"not a database, but long enough to be read as one" * 50)
+    with pytest.raises(RunDirectoryError, match="delete it"):
+        TrialCache(broken).entries()
+    cache = TrialCache(tmp_path / "best.sqlite")
+    cache.remember(HERE, "n", [("a", {}, result(5.0))])
+    with sqlite3.connect(cache.path) as connection:
+        connection.execute("INSERT INTO best VALUES ('w', 'c', '1', 'z', 'n', 't', 99.0, 1.0, '{', '{}')")
+    assert [entry.key for entry in cache.entries()] == ["a"]
+
+
+def test_the_place_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PRIMUS_MCP_CACHE_DIR", str(tmp_path))
+    assert cache_file() == tmp_path / "best.sqlite"
+    monkeypatch.delenv("PRIMUS_MCP_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_file() == tmp_path / "primus-mcp" / "best.sqlite"
