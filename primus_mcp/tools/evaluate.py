@@ -36,7 +36,7 @@ def evaluated_fields(session: TuningSession, result: EvaluationResult) -> dict[s
     }
 
 
-def _next(result: EvaluationResult, session: TuningSession) -> str:
+def _next(result: EvaluationResult, best_trial_id: int | None) -> str:
     if not result.legal:
         return "change what reason names; get_legal_axes lists the legal values"
     if result.within_margin is False:
@@ -47,8 +47,7 @@ def _next(result: EvaluationResult, session: TuningSession) -> str:
         )
     if result.source == "memory_only":
         return "evaluate_simulate prices its throughput"
-    best = session.best().best
-    if best is not None and best.trial_id == result.trial_id:
+    if best_trial_id is not None and best_trial_id == result.trial_id:
         return f"best so far; explain_trial(trial_id={result.trial_id}) names its bottlenecks"
     return "try another change, or get_best"
 
@@ -68,14 +67,15 @@ def evaluate_memory_only(context: ToolContext, config_json: ConfigJson = None) -
     told = evaluated_fields(session, result)
     told |= {"memory_breakdown": result.memory_breakdown, "per_rank_memory_gb": result.per_rank_memory_gb, "source": "memory_only"}
     fields = {name: value for name, value in told.items() if name in MemoryChecked.model_fields}
-    return MemoryChecked(**fields, repeated=known is not None, next=_next(result, session))
+    return MemoryChecked(**fields, repeated=known is not None, next=_next(result, told["best_trial_id"]))
 
 
 def _evaluate(context: ToolContext, session: TuningSession, config_json: object) -> Evaluated:
     trial = trial_of(session, config_json)
     known = session.log.find(session.evaluator.key(trial)) is not None
     result = session.evaluate(trial, origin=context.origin)
-    return Evaluated(**evaluated_fields(session, result), repeated=known, next=_next(result, session))
+    told = evaluated_fields(session, result)
+    return Evaluated(**told, repeated=known, next=_next(result, told["best_trial_id"]))
 
 
 @tool("Price a configuration", toolset="evaluate", idempotent=True, listed_result=True)

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from secrets import token_hex
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from primus_mcp.errors import InputError
+from primus_mcp.errors import InputError, PrimusMcpError
 from primus_mcp.tools.llm import NO_LLM, NO_LLM_REMEDY
+from primus_mcp.tools.prompt_files import prompt_text
 from primus_mcp.tools.registry import ToolContext, tool
 from primus_mcp.tools.results import BudgetStatus, LlmAnswer, Noted, Scratchpad
 from primus_mcp.tools.text import clean
 from primus_mcp.trials.budget import LIMIT_NAMES
-from primus_mcp.trials.journal import LlmCall
+from primus_mcp.trials.journal import Event, LlmCall, LlmReserved
 
 MAX_NOTE = 4_000
 MAX_SCRATCHPAD = 200_000
 SHOWN_SCRATCHPAD = 16_000
 MAX_PROMPT = 20_000
 NO_LIMIT = -1
+Expert = Literal["", "memory", "moe", "network", "schedule"]
+"""Texts in prompts/experts."""
 
 
 @tool("Note to the scratchpad", toolset="notes")
@@ -68,14 +73,25 @@ def query_llm(
     context: ToolContext,
     prompt: Annotated[str, Field(min_length=1, max_length=MAX_PROMPT)],
     system: Annotated[str, Field(max_length=MAX_PROMPT)] = "",
+    expert: Annotated[Expert, Field(description="answers as this expert")] = "",
 ) -> LlmAnswer:
     """One question to the language model set up in this server's environment; counted in the budgets."""
     if context.ask_llm is None:
         raise InputError(NO_LLM, where="query_llm", remedy=NO_LLM_REMEDY)
     journal, budget = context.session.journal, context.session.budget
-    for name in ("max_llm_calls", "max_tokens", "max_usd"):
-        budget.require(name, journal.events())
-    reply = context.ask_llm(prompt, system)
+
+    def require(events: Sequence[Event]) -> None:
+        for name in ("max_llm_calls", "max_tokens", "max_usd"):
+            budget.require(name, events)
+
+    key = f"query_llm {token_hex(8)}"
+    journal.append(LlmReserved(key=key, purpose="query_llm"), require)
+    instructions = "\n\n".join(text for text in (prompt_text(f"experts/{expert}") if expert else "", system) if text)
+    try:
+        reply = context.ask_llm(prompt, instructions)
+    except PrimusMcpError as error:
+        journal.append(LlmCall(purpose="query_llm", model="", key=key, error=str(error)))
+        raise
     journal.append(
         LlmCall(
             purpose="query_llm",
@@ -83,6 +99,7 @@ def query_llm(
             input_tokens=reply.input_tokens or 0,
             output_tokens=reply.output_tokens or 0,
             usd=reply.usd,
+            key=key,
         )
     )
     return LlmAnswer(model=reply.model, reply=reply.text, input_tokens=reply.input_tokens, output_tokens=reply.output_tokens, usd=reply.usd)
