@@ -101,6 +101,9 @@ class TrainingConfig:
     fsdp_backward_prefetch: bool = True
     scatter_p2p: bool = False
     full_graph: bool = False
+    graphed: tuple[str, ...] = ()
+    """Parts of a layer that run as CUDA graphs of their own: attn, moe_router, moe_preprocess, mlp."""
+    fp8_attention: bool = False
     # MoE
     dispatcher: Dispatcher = "alltoall"
     sync_free_stage: int = 0
@@ -108,10 +111,12 @@ class TrainingConfig:
     permute_fusion: bool = False
     fused_router: bool = False
     fused_expert_activation: bool = False
+    fused_expert_mlp: bool = False
     shared_expert_overlap: bool = False
     overlap_moe_a2a: bool = False
     forced_balance: bool = False
     deepep_num_cu: int = 32
+    deepep_fused_permute: bool = True
     expert_load_imbalance: float = 1.0
     a2a_ep_size: int | None = None
     # host

@@ -87,6 +87,7 @@ def _apply_example(draft: Draft, row: Row, model: str) -> None:
         return
     table = dict(draft.arguments)
     draft.example_gpus = example.gpus
+    draft.config |= example.config
     draft.arguments |= example.arguments | (table if row.task != "pretrain" else {})
     draft.assumptions.append(f"example: {example.source}")
 
@@ -120,11 +121,15 @@ def _apply_recipe(draft: Draft, row: Row, model: str) -> None:
     if settings.get("use_megatron_fsdp"):
         draft.arguments |= {"use_torch_fsdp2": True, "use_distributed_optimizer": False}
     draft.arguments |= _graph_arguments(settings)
+    if settings.get("cuda_graph_impl") == "transformer_engine":
+        draft.config["graphed"] = tuple(settings.get("cuda_graph_scope") or ())
+    draft.config["fused_expert_mlp"] = bool(settings.get("cutedsl_fused_grouped_mlp"))
+    draft.config["fp8_attention"] = bool(settings.get("fp8_dot_product_attention"))
     draft.assumptions.append(f"recipe of {recipe.released[-1]} for {recipe.gpu} {recipe.precision or 'any precision'}")
 
 
 def _graph_arguments(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """CUDA graphs: only a graph of the whole iteration is priced; graphs of some modules count as none."""
+    """CUDA graphs of the whole iteration."""
     scope = settings.get("cuda_graph_scope") or []
     scopes = {scope} if isinstance(scope, str) else set(scope)
     whole = settings.get("cuda_graph_impl") == "full_iteration" or "full_iteration" in scopes

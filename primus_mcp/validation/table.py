@@ -73,7 +73,7 @@ class Settings(_Data):
 class Example(_Data):
     """A workload file that a framework ships: the overrides of one model on one GPU. `ladder`: the unoptimised start of a ladder.
 
-    `gpus`: how many it is written for, where it says so.
+    `gpus`: how many it is written for, where it says so. `config`: settings of its images that the trainer has no key for.
     """
 
     framework: str
@@ -84,6 +84,7 @@ class Example(_Data):
     arguments: dict[str, Any]
     source: str
     gpus: int | None = None
+    config: dict[str, Any] = {}
 
 
 class Recipe(_Data):

@@ -90,6 +90,7 @@ def _core(rates: Rates, arch: Architecture, settings: LayerSettings, windowed: b
         settings.cp,
         latent=mla is not None,
         flash=settings.flash_attention,
+        fp8=settings.fp8_attention,
     )
     pieces = [Piece(name="attention_core", module="core_attn", forward_s=forward_s, backward_s=backward_s)]
     if settings.turbo_attention:

@@ -16,7 +16,9 @@ def _both(name: str) -> tuple[float, float]:
 
 
 def attention_launches(arch: Architecture, settings: LayerSettings) -> tuple[float, float]:
-    """(forward, backward) kernels of the attention block."""
+    """(forward, backward) kernels of the attention block; one graph replaces them all."""
+    if "attn" in settings.graphed:
+        return TIME["launches.graph"], TIME["launches.graph"]
     forward, backward = _both("attention_gqa" if arch.latent_attention is None else "attention_mla")
     extra = 0.0 if settings.fused_rope else TIME["launches.rope_unfused"]
     extra += TIME["launches.fp8_attention"] if settings.linear_precision != "bf16" else 0.0
@@ -25,6 +27,8 @@ def attention_launches(arch: Architecture, settings: LayerSettings) -> tuple[flo
 
 def dense_launches(settings: LayerSettings) -> tuple[float, float]:
     """(forward, backward) kernels of the dense MLP."""
+    if "mlp" in settings.graphed:
+        return TIME["launches.graph"], TIME["launches.graph"]
     forward, backward = _both("dense_mlp")
     extra = TIME["launches.fp8_mlp"] if settings.linear_precision != "bf16" else 0.0
     return forward + extra, backward + extra
@@ -37,6 +41,8 @@ def _expert_kind(settings: LayerSettings) -> str:
 def dispatch_launches(settings: LayerSettings) -> tuple[float, float]:
     """(forward, backward) kernels of router and token exchange, which come before the layer's synchronisations."""
     router = _both("router_fused" if router_is_fused(settings) else "router_unfused")
+    if "moe_router" in settings.graphed:
+        router = TIME["launches.graph"], TIME["launches.graph"]
     if uses_deepep(settings):
         moved = _both("deepep")
     else:

@@ -50,7 +50,8 @@ def _directions(
     return (
         rates.grouped_s(m, n, k, precision, groups, kernel),
         rates.grouped_s(m, k, n, precision, groups, kernel),
-        rates.grouped_s(n, k, m, precision, groups, kernel, output_bytes=wgrad_bytes) / TIME["expert_weight_gradient_efficiency"],
+        rates.grouped_s(n, k, m, precision, groups, kernel, output_bytes=wgrad_bytes)
+        / rates.cluster.profile.figures["grouped_weight_gradient_efficiency"],
     )
 
 
@@ -69,17 +70,19 @@ def linear(
     kernel: GroupedKernel = "persistent",
     module: str | None = None,
     cast_rows: float | None = None,
+    casts_input: bool = True,
+    casts_gradient: bool = True,
 ) -> Piece:
     """[tokens, inputs] x [inputs, outputs] of `groups` equal products (tokens = rows of one product).
 
     FP8: the input is cast in the forward pass and the output gradient in the backward pass, each once for the two GEMMs that read it;
-    `cast_rows` rows are walked where buffers are larger than their content.
+    `cast_rows` rows are walked where buffers are larger than their content; a neighbour fused with it may hand over FP8 already.
     """
     forward_s, backward_s, weight_s = _directions(rates, tokens, outputs, inputs, precision, groups, kernel, accumulate.output_bytes())
     if cast_bytes:
         rows = tokens * groups if cast_rows is None else cast_rows
-        forward_s += rates.pass_s(rows * inputs * cast_bytes)
-        backward_s += rates.pass_s(rows * outputs * cast_bytes)
+        forward_s += rates.pass_s(rows * inputs * cast_bytes) if casts_input else 0.0
+        backward_s += rates.pass_s(rows * outputs * cast_bytes) if casts_gradient else 0.0
     weight_s += rates.pass_s(groups * outputs * inputs * accumulate.extra_bytes())
     return Piece(name=name, module=module, forward_s=forward_s, backward_s=backward_s, weight_s=weight_s if trains_weights else 0.0)
 

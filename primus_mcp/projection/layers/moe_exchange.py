@@ -24,8 +24,9 @@ def router_is_fused(settings: LayerSettings) -> bool:
 
 
 def permute_is_fused(settings: LayerSettings) -> bool:
-    """Asked for, or by sync-free stage >= 1; DeepEP always fuses."""
-    return settings.permute_fusion or settings.sync_free_stage >= FUSED_ROUTER_STAGE or uses_deepep(settings)
+    """Asked for, or by sync-free stage >= 1; DeepEP always fuses in Primus-Turbo since 2026-05 and in Megatron-Core."""
+    asked = settings.permute_fusion or settings.sync_free_stage >= FUSED_ROUTER_STAGE
+    return asked or (uses_deepep(settings) and settings.deepep_fused_permute)
 
 
 def received_copies(experts: MixtureOfExperts, settings: LayerSettings) -> float:
@@ -51,16 +52,19 @@ def router_piece(rates: Rates, arch: Architecture, experts: MixtureOfExperts, se
 def permute_piece(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> Piece:
     """Sorting tokens by expert and back, bytes an element of the hidden state and direction: per routed copy and per token.
 
-    DeepEP: 4 (r + k) for permute and unpermute plus staging of the sent rows. Source: kernel counts of the AMD code study.
+    DeepEP: 4 (r + k) for permute and unpermute; what its own kernels stage is part of their measured rate. Source: kernel counts of the
+    AMD code study.
     """
     width = settings.sharded_tokens(arch) * arch.hidden_size
     copies = experts.top_k * settings.expert_load_imbalance
-    if uses_deepep(settings):
+    fused, deepep = permute_is_fused(settings), uses_deepep(settings)
+    if fused and deepep:
         rows = received_copies(experts, settings) * settings.expert_load_imbalance
-        per_token = TIME["permute.deepep_per_copy"] * (rows + copies) + 2 * TIME["deepep_staging"] * rows
+        per_token = TIME["permute.deepep_per_copy"] * (rows + copies)
     else:
-        kind, slowdown = ("fused", 1.0) if permute_is_fused(settings) else ("unfused", TIME["permute.eager_slowdown"])
-        per_copy, once = TIME_PAIRS[f"permute.{'no_exchange' if settings.ep == 1 else 'library'}_{kind}"]
+        kind, slowdown = ("fused", 1.0) if fused else ("unfused", TIME["permute.eager_slowdown"])
+        path = "deepep" if deepep else "no_exchange" if settings.ep == 1 else "library"
+        per_copy, once = TIME_PAIRS[f"permute.{path}_{kind}"]
         per_token = (per_copy * copies + once) * slowdown
     direction_s = rates.pass_s(width * per_token)
     return Piece(name="permute", module="moe", forward_s=direction_s, backward_s=direction_s)

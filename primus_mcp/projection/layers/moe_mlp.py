@@ -40,6 +40,7 @@ def _expert_linears(rates: Rates, arch: Architecture, experts: MixtureOfExperts,
     width = experts.expert_ffn_hidden_size / settings.etp
     accumulate = accumulation(settings, turbo=settings.grouped_gemm == "turbo", legacy=settings.grouped_gemm == "legacy")
     sides = (((2 if arch.gated_mlp else 1) * width, float(arch.hidden_size)), (float(arch.hidden_size), width))
+    fused = settings.fused_expert_mlp
     return tuple(
         linear(
             rates,
@@ -55,8 +56,10 @@ def _expert_linears(rates: Rates, arch: Architecture, experts: MixtureOfExperts,
             kernel=_KERNELS[settings.grouped_gemm],
             module="moe",
             cast_rows=_walked_rows(rows, settings),
+            casts_input=not (fused and last),
+            casts_gradient=not fused or last,
         )
-        for outputs, inputs in sides
+        for last, (outputs, inputs) in enumerate(sides)
     )
 
 
@@ -72,7 +75,9 @@ def activation_is_eager(arch: Architecture, settings: LayerSettings) -> bool:
 
 def _activation(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> Piece:
     rows = _walked_rows(expert_rows(arch, experts, settings), settings)
-    if activation_is_eager(arch, settings):
+    if settings.fused_expert_mlp:
+        forward_bytes, backward_bytes = TIME["fused_mlp.forward"], TIME["fused_mlp.backward"]
+    elif activation_is_eager(arch, settings):
         forward_bytes, backward_bytes = TIME["expert_activation.eager.forward"], TIME["expert_activation.eager.backward"]
     else:
         forward_bytes, backward_bytes = activation_bytes(arch, fused=True)
@@ -83,6 +88,14 @@ def _activation(rates: Rates, arch: Architecture, experts: MixtureOfExperts, set
         forward_s=rates.pass_s(elements * forward_bytes),
         backward_s=rates.pass_s(elements * backward_bytes),
     )
+
+
+def _padding(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> list[Piece]:
+    """TransformerEngine pads the rows of each expert to a multiple of 16 (32) for FP8: copies in and out, unless counts are even."""
+    if settings.expert_precision == "bf16" or settings.grouped_gemm != "te" or settings.forced_balance or settings.fused_expert_mlp:
+        return []
+    copy_s = rates.pass_s(expert_rows(arch, experts, settings) * arch.hidden_size * TIME["fp8_padding"])
+    return [Piece(name="permute", module="moe", forward_s=copy_s, backward_s=copy_s)]
 
 
 def _expert_bias(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> list[Piece]:
@@ -120,6 +133,7 @@ def moe_pieces(rates: Rates, arch: Architecture, experts: MixtureOfExperts, sett
         permute_piece(rates, arch, experts, settings),
         *_expert_linears(rates, arch, experts, settings),
         _activation(rates, arch, experts, settings),
+        *_padding(rates, arch, experts, settings),
         *_expert_bias(rates, arch, experts, settings),
         *shared,
         exchange_piece(rates, arch, experts, settings, beside),

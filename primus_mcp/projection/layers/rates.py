@@ -66,6 +66,7 @@ class Rates:
         *,
         latent: bool,
         flash: bool,
+        fp8: bool = False,
     ) -> tuple[float, float]:
         """(forward, backward) of the causal attention core on one rank with `heads` local heads."""
         if not flash:
@@ -89,6 +90,7 @@ class Rates:
             window=window,
             cp=cp,
             latent=latent,
+            fp8=fp8,
         )
         return forward_s / self._in_step, backward_s / self._in_step
 

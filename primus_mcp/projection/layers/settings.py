@@ -36,17 +36,21 @@ _COPIED = (
     "turbo_gemm",
     "turbo_attention",
     "full_graph",
+    "graphed",
+    "fp8_attention",
     "dispatcher",
     "sync_free_stage",
     "grouped_gemm",
     "permute_fusion",
     "fused_router",
     "fused_expert_activation",
+    "fused_expert_mlp",
     "shared_expert_overlap",
     "overlap_moe_a2a",
     "forced_balance",
     "expert_load_imbalance",
     "a2a_ep_size",
+    "deepep_fused_permute",
     "lora_targets",
 )
 _RESOLVED_FROM = ("fp8", "fp8_recipe", "fp4", "finetune", "lora_rank")
@@ -80,17 +84,21 @@ class LayerSettings:
     turbo_gemm: bool
     turbo_attention: bool
     full_graph: bool
+    graphed: tuple[str, ...]
+    fp8_attention: bool
     dispatcher: Dispatcher
     sync_free_stage: int
     grouped_gemm: GroupedGemm
     permute_fusion: bool
     fused_router: bool
     fused_expert_activation: bool
+    fused_expert_mlp: bool
     shared_expert_overlap: bool
     overlap_moe_a2a: bool
     forced_balance: bool
     expert_load_imbalance: float
     a2a_ep_size: int | None
+    deepep_fused_permute: bool
     lora_targets: tuple[str, ...]
     linear_precision: Precision
     expert_precision: Precision

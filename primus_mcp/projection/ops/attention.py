@@ -30,12 +30,13 @@ def flash_attention_s(
     window: int | None = None,
     cp: int = 1,
     latent: bool = False,
+    fp8: bool = False,
 ) -> tuple[float, float]:
     """Causal flash attention of one rank: `heads` local query heads, the whole sequence length; CP splits the work evenly.
 
     t = F (1 + s0 / extent) / (A c) + t0,  F = 2 mbs pairs heads (d_qk + d_v) / CP forward, 2.5 F backward; extent = min(s, window).
     A (asymptote), s0 (ramp), t0 (fill and drain) are figures of the software profile per direction, fitted to published kernel tables;
-    c is the factor of latent (MLA) heads, or of heads no wider than 64. Grouped-query attention changes traffic, not this time.
+    c is the factor of latent (MLA) heads, or of heads no wider than 64, times that of FP8 products. Grouped-query attention changes traffic, not this time.
     Known error: 5% on d = 128 from 2k to 16k (MI355X, MI300X forward), 15-20% for MLA backward.
     """
     figures = cluster.profile.figures
@@ -52,6 +53,8 @@ def flash_attention_s(
             factor = figures[f"attention_latent_{direction}"]
         elif qk_head_dim <= NARROW_HEAD_DIM:
             factor = figures[f"attention_narrow_{direction}"]
+        if fp8:
+            factor *= figures[f"attention_fp8_{direction}"]
         ramp = 1 + figures[f"attention_ramp_seq_{direction}"] / extent
         times.append(work * ramp / (rate * cluster.clock_ratio * factor) + figures[f"attention_fill_{direction}_s"])
     return times[0], times[1]
