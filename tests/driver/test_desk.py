@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -136,7 +137,7 @@ def test_a_loop_of_calls_ends(tmp_path: Path) -> None:
 def test_code_that_takes_another_way_after_a_kill_goes_on_live(tmp_path: Path) -> None:
     desk, _ = desk_with(tmp_path)
     desk.begin_round(lambda: {"given": 1})
-    assert [desk.call("a", {"n": n}, lambda n=n: n) for n in range(3)] == [0, 1, 2]
+    assert [desk.call("a", {"n": n}, partial(int, n)) for n in range(3)] == [0, 1, 2]
     again = Desk(open_session(tmp_path, mode="dry"), model="m")
     assert again.begin_round(lambda: {"given": 2}) == {"given": 1}, "what the round saw when it began"
     assert again.call("a", {"n": 0}, lambda: "live") == 0

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from driver_cases import open_session
 
 from primus_mcp.driver.prompts import planner_instructions, search_instructions
+from primus_mcp.errors import InputError
 from primus_mcp.space.knobs import KNOBS
+from primus_mcp.tools import LlmReply, ToolContext, bind
+from primus_mcp.tools.notes import Expert
 from primus_mcp.tools.prompt_blocks import BLOCKS, search_tools, update_prompts, with_blocks, without_marks
 
 PROMPTS = Path(__file__).parents[2] / "prompts"
@@ -49,3 +54,24 @@ def test_a_round_knows_how_it_works_here_where_it_stands_and_whether_it_can_meas
 
 def test_every_expert_is_there() -> None:
     assert tuple(sorted(path.stem for path in (PROMPTS / "experts").glob("*.md"))) == EXPERTS
+    assert get_args(Expert) == ("", *EXPERTS)
+
+
+def test_an_expert_answers_with_its_text_before_the_callers_and_a_failed_question_is_counted(tmp_path: Path) -> None:
+    asked: list[tuple[str, str]] = []
+
+    def ask(prompt: str, system: str) -> LlmReply:
+        asked.append((prompt, system))
+        if prompt == "fail":
+            raise InputError("no answer")
+        return LlmReply(model="m", text="42", input_tokens=3, output_tokens=1)
+
+    session = open_session(tmp_path, mode="dry")
+    query = bind(ToolContext(session=session, ask_llm=ask))["query_llm"]
+    assert query("why?", expert="moe", system="short").model_dump()["reply"] == "42"
+    assert asked[0][1].startswith("You are an expert in training mixture-of-experts")
+    assert asked[0][1].endswith("short")
+    with pytest.raises(InputError):
+        query("fail")
+    spent = {row.name: row.spent for row in session.spending()}
+    assert (spent["max_llm_calls"], spent["max_tokens"]) == (2, 4)
