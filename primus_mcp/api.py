@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from primus_mcp.errors import InputError
 from primus_mcp.evaluation.evaluators import Evaluator, Mode, ProfilingMode, Rules, make_evaluator
@@ -25,6 +25,9 @@ from primus_mcp.space.adapted import AdaptedBaseline, adapt_baseline
 from primus_mcp.space.axes import legal_axes
 from primus_mcp.space.knobs import KnobValue
 from primus_mcp.space.parsing import parse_trial
+
+if TYPE_CHECKING:
+    from primus_mcp.evaluation.measured import BenchmarkSettings
 
 __all__ = ["Outcome", "Problem", "Session", "axes", "evaluate", "problem", "resolve", "resolve_cluster", "resolve_workload", "tune"]
 
@@ -98,6 +101,7 @@ def resolve(
     mode: Mode = "full",
     profiling_mode: ProfilingMode = "simulate",
     gemm_backend: GemmBackend = "auto",
+    benchmark: BenchmarkSettings | None = None,
 ) -> Problem:
     """Adapt the workload's baseline to the cluster and build the evaluator. Raises InputError where nothing is legal."""
     adapted = adapt_baseline(original, target.cluster, gbs=gbs, scale_gbs=scale_gbs)
@@ -109,7 +113,12 @@ def resolve(
         allow_policy=allow_policy,
     )
     evaluator = make_evaluator(
-        rules, mode=mode, profiling_mode=profiling_mode, has_gpu=target.benchmark_host.has_gpu, gemm_backend=gemm_backend
+        rules,
+        mode=mode,
+        profiling_mode=profiling_mode,
+        has_gpu=target.benchmark_host.has_gpu,
+        gemm_backend=gemm_backend,
+        benchmark=benchmark or target.benchmark_host,
     )
     told = tuple(finding.text for finding in original.findings if finding.code in TOLD)
     return Problem(

@@ -16,6 +16,7 @@ from difflib import get_close_matches
 from typing import NoReturn
 
 from primus_mcp.cli.stops import signals_stop
+from primus_mcp.cli.streams import drop_output, open_missing_streams, say
 from primus_mcp.errors import PrimusMcpError
 
 EXIT_OK, EXIT_BUG, EXIT_BAD_INPUT, EXIT_NOTHING_FITS, EXIT_STOPPED_EARLY = 0, 1, 2, 3, 4
@@ -25,11 +26,16 @@ COMMANDS: dict[str, str] = {
     "tune": "search for the fastest configuration that fits, and write its artefacts",
     "evaluate": "price one configuration: memory, time, verdict",
     "sweep": "the fastest configuration of the whole legal space, with the proof",
+    "cache": "the best configurations that earlier runs found; inspect, export, clear",
+    "report": "one self-contained report.html of an out-dir",
     "axes": "the legal values of every knob for this workload on this cluster",
     "check": "what would really run: the resolved model, and where it differs from the published one",
     "memory": "what every pipeline rank holds at its peak, and whether it fits",
     "performance": "how long an iteration takes and what it is made of; compares schedules, GPUs and sizes",
     "both": "memory and time of one configuration",
+    "benchmark": "measure the layers of one configuration on this host, and project it from there",
+    "calibrate": "fit a small correction from your own measured runs",
+    "import-trace": "time by kernel of a torch profiler or rocprofv3 trace, and where a run differs from the projection",
     "validate": "score the projections against measured runs",
     "models": "models in the catalogue",
     "gpus": "GPUs in the catalogue",
@@ -72,7 +78,7 @@ def _parsers(command: str | None) -> tuple[Parser, dict[str, Parser]]:
     for name, text in COMMANDS.items():
         by_name[name] = subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
     if command is not None:
-        importlib.import_module(f"primus_mcp.cli.{command}").add_arguments(by_name[command])
+        importlib.import_module(f"primus_mcp.cli.{command.replace('-', '_')}").add_arguments(by_name[command])
     return parser, by_name
 
 
@@ -101,12 +107,21 @@ def _run(argv: Sequence[str]) -> int:
     if arguments.command is None:
         parser.print_help()
         return EXIT_OK
-    return int(importlib.import_module(f"primus_mcp.cli.{arguments.command}").run(arguments))
+    return int(importlib.import_module(f"primus_mcp.cli.{arguments.command.replace('-', '_')}").run(arguments))
+
+
+def _flushed() -> bool:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return False
+    return True
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code. No traceback reaches the user unless PRIMUS_MCP_DEBUG is set."""
     debug = bool(os.environ.get("PRIMUS_MCP_DEBUG"))
+    open_missing_streams()
     logging.basicConfig(stream=sys.stderr, level=logging.DEBUG if debug else logging.WARNING, format="%(levelname)s: %(message)s")
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -116,20 +131,31 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = _run(sys.argv[1:] if argv is None else argv)
             sys.stdout.flush()
         return code
+    except SystemExit:
+        if not _flushed():
+            drop_output()
+        raise
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_output()
         return EXIT_OK
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
+        say("stopped")
         return EXIT_STOPPED_EARLY
     except PrimusMcpError as error:
         if debug:
             raise
-        print(f"error: {one_line(str(error))}", file=sys.stderr)
+        say(f"error: {one_line(str(error))}")
         return error.exit_code
+    except OSError as error:
+        if debug:
+            raise
+        drop_output()
+        where = f"{error.filename}: " if error.filename else ""
+        say(one_line(f"error: {where}{error.strerror or error}; check the path, its permissions and the free space"))
+        return EXIT_BAD_INPUT
     except Exception as error:
         if debug:
             raise
         text = one_line(str(error)) or "no message"
-        print(f"internal error: {type(error).__name__}: {text}; set PRIMUS_MCP_DEBUG=1 for the traceback and report it", file=sys.stderr)
+        say(f"internal error: {type(error).__name__}: {text}; set PRIMUS_MCP_DEBUG=1 for the traceback and report it")
         return EXIT_BUG

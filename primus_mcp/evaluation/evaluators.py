@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from primus_mcp.errors import InputError
 from primus_mcp.evaluation import synthetic
 from primus_mcp.evaluation.accuracy import accuracy_of
 from primus_mcp.evaluation.convert import memory_fields, performance_fields, resolved_fields
 from primus_mcp.evaluation.digest import digest
 from primus_mcp.evaluation.result import EvaluationResult, Fidelity, ResultWarning
+from primus_mcp.inputs.cluster_file import BenchmarkHost
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
@@ -27,8 +27,11 @@ from primus_mcp.space.notes import trial_findings
 from primus_mcp.units import bytes_to_gb, seconds_to_ms
 from primus_mcp.version import engine_version
 
+if TYPE_CHECKING:
+    from primus_mcp.evaluation.measured import BenchmarkSettings
+
 Mode = Literal["dry", "memory-real", "full"]
-ProfilingMode = Literal["simulate", "benchmark"]
+ProfilingMode = Literal["simulate", "benchmark", "both"]
 NO_GPU = "--profiling-mode benchmark but available_for_benchmark.has_gpu=false"
 NO_GPU_REMEDY = "set has_gpu: true and benchmark_gpus in the target-cluster YAML, or use --profiling-mode simulate"
 _LEGALITY_CACHE = 4096
@@ -246,8 +249,9 @@ def make_evaluator(
     profiling_mode: ProfilingMode = "simulate",
     has_gpu: bool = False,
     gemm_backend: GemmBackend = "auto",
+    benchmark: BenchmarkSettings | BenchmarkHost | None = None,
 ) -> Evaluator:
-    """The evaluator of a run. Raises InputError for measured runs on a GPU, which this version cannot do."""
+    """The evaluator of a run. `benchmark` says what measured runs may use: settings, or the host of a cluster file (None: one GPU)."""
     if mode == "dry":
         return DryEvaluator(rules)
     if mode == "memory-real":
@@ -256,6 +260,8 @@ def make_evaluator(
         return FullEvaluator(rules, gemm_backend=gemm_backend)
     if not has_gpu:
         return BenchmarkRefused(rules, gemm_backend=gemm_backend)
-    raise InputError(
-        "measured runs are not available in this version", where="--profiling-mode benchmark", remedy="use --profiling-mode simulate"
-    )
+    from primus_mcp.evaluation.measured import BenchmarkSettings, MeasuredEvaluator  # it extends this module
+
+    settings = BenchmarkSettings.of_host(benchmark) if isinstance(benchmark, BenchmarkHost) else benchmark or BenchmarkSettings(gpus=1)
+    settings = replace(settings, both=profiling_mode == "both")
+    return MeasuredEvaluator(rules, settings, gemm_backend=gemm_backend)

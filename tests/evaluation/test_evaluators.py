@@ -14,6 +14,7 @@ from primus_mcp.evaluation.digest import digest, plain
 from primus_mcp.evaluation.evaluators import Evaluator, FullEvaluator, Mode, Rules, make_evaluator
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.inputs.cluster import make_cluster
+from primus_mcp.inputs.cluster_file import BenchmarkHost
 from primus_mcp.inputs.workload import Workload, read_workload
 from primus_mcp.projection.memory import project_memory
 from primus_mcp.space.knobs import TrialConfig
@@ -157,10 +158,10 @@ def test_policy_bounds_are_lifted_for_the_workload_itself_only(tmp_path: Path) -
     assert lifted.check(wide).legal
 
 
-def test_measured_runs_with_a_gpu_are_an_input_error_in_this_version(tmp_path: Path) -> None:
+def test_measured_runs_need_a_gpu_and_say_so(tmp_path: Path) -> None:
     rules = evaluator(tmp_path).rules
-    with pytest.raises(InputError, match="not available in this version"):
-        make_evaluator(rules, profiling_mode="benchmark", has_gpu=True)
+    with pytest.raises(InputError, match="benchmark_gpus: is 0"):
+        make_evaluator(rules, profiling_mode="benchmark", has_gpu=True, benchmark=BenchmarkHost(has_gpu=True))
     refused = make_evaluator(rules, profiling_mode="benchmark", has_gpu=False, gemm_backend="roofline").evaluate(TrialConfig())
     assert not refused.legal and "has_gpu=false" in (refused.reason or "") and "no-benchmark-gpu" in refused.refused_by
 

@@ -17,12 +17,15 @@ from unittest import mock
 import pytest
 import yaml
 
-from primus_mcp.errors import InputError, RunDirectoryError, UnknownFigureError
+from primus_mcp.errors import RunDirectoryError, UnknownFigureError
 from primus_mcp.evaluation.evaluators import DryEvaluator, Evaluator, Mode, ProfilingMode, Rules, make_evaluator
+from primus_mcp.evaluation.measured import BenchmarkSettings
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.inputs.cluster import TargetCluster, parse_cluster
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload, read_workload
+from primus_mcp.measurement.job import RankReport
+from primus_mcp.measurement.launch import MeasurementError
 from primus_mcp.search.seeds import Seed
 from primus_mcp.session import TuningSession
 from primus_mcp.space.knobs import KnobValue, TrialConfig
@@ -347,10 +350,22 @@ def test_measured_runs_without_a_gpu_are_illegal_with_the_guide_s_words_and_noth
     assert all(not record.result.legal and record.result.tokens_per_s_per_gpu is None for record in session.history())
 
 
-def test_measured_runs_with_a_gpu_are_refused_as_not_available(tmp_path: Path) -> None:
+def test_a_measured_run_that_fails_is_cancelled_and_counted(tmp_path: Path) -> None:
+    def broken(*_: object, **__: object) -> tuple[RankReport, ...]:
+        raise MeasurementError("crashed", "the measured run ended with code 1: rank 0 died")
+
     workload, target = setting(tmp_path, available_for_benchmark={"has_gpu": True, "benchmark_gpus": 8})
-    with pytest.raises(InputError, match="not available in this version"):
-        evaluator_for(workload, target, "full", profiling="benchmark")
+    rules = Rules(workload=workload, cluster=target.cluster, axes=dict(target.axes.model_dump()), pins={})
+    measuring = make_evaluator(
+        rules, profiling_mode="benchmark", has_gpu=True, gemm_backend="roofline", benchmark=BenchmarkSettings(gpus=8, runner=broken)
+    )
+    session = TuningSession.open(workload, target, measuring, tmp_path / "run", limits={"max_benchmark_calls": 1})
+    fitting = TrialConfig(mbs=1, pp=2, recompute_granularity="full", recompute_num_layers=16)
+    with pytest.raises(MeasurementError, match="rank 0 died"):
+        session.evaluate(fitting)
+    with pytest.raises(BudgetExhaustedError, match="max_benchmark_calls"):
+        session.evaluate(fitting.model_copy(update={"mbs": 2}))
+    assert not session.history()
 
 
 def test_the_search_s_own_plan_is_fed_with_the_scores_of_its_seeds_and_continues_after_a_stop(tmp_path: Path) -> None:

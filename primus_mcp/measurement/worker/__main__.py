@@ -58,6 +58,9 @@ def _leave(path: Path, text: str) -> None:
 
 def measure(job: Job, rank: int, local_rank: int) -> RankReport:
     """Everything that the job asks of one rank."""
+    if job.device == "gpu" and torch.cuda.device_count() < job.ranks:
+        count, build = torch.cuda.device_count(), torch.version.hip or torch.version.cuda or "CPU"
+        raise RuntimeError(f"torch {torch.__version__} (build for {build}) sees {count} GPUs here, the run needs {job.ranks}")
     device = Device(job.device, local_rank, job.number)
     torch.manual_seed(rank)
     layers = Layers(device, job.kernels)

@@ -52,6 +52,8 @@ COMPONENTS: Mapping[str, Component] = MappingProxyType(
         "fragmentation": _component("measured", "reserved by the allocator, not allocated", _MI355X + "; Megatron-LM#6429"),
         "communicators": _component("measured", "RCCL / NCCL buffers outside torch", "LUMI (MI250X), NVIDIA/nccl#964"),
         "deepep_buffers": _component("derived", "DeepEP exchange buffers outside torch", "Primus-Turbo deep_ep/config.hpp"),
+        "measured_overhead": _component("measured", "outside torch, as a measured run on this device found it", "benchmark artefact"),
+        "measured_live_tensors": _component("measured", "saved by measured layers beyond the analysis", "benchmark artefact"),
         "runtime": _component("measured", "context, code and kernel scratch outside torch", _MI355X + "; parts unknown, +-8 GiB"),
     }
 )
