@@ -42,7 +42,7 @@ def argument_model(tool: Tool, *, session_required: bool) -> type[BaseModel]:
 
 
 def _small(schema: Any) -> Any:
-    """A schema without what pydantic adds for people: titles, and defaults that say nothing."""
+    """A schema without what pydantic adds for people: titles, defaults that say nothing, and the empty choice, which Gemini refuses."""
     if isinstance(schema, list):
         return [_small(item) for item in schema]
     if not isinstance(schema, dict):
@@ -51,6 +51,8 @@ def _small(schema: Any) -> Any:
     for key, value in schema.items():
         if key in _UNSAID or (key == "default" and value in ("", None, 0)) or (key in ("maximum", "minimum") and abs(value) >= _BIG):
             continue
+        if key == "enum":
+            value = [choice for choice in value if choice != ""]
         kept[key] = {name: _small(item) for name, item in value.items()} if key == "properties" else _small(value)
     return kept
 

@@ -11,7 +11,6 @@ from pydantic import Field
 from primus_mcp.errors import InputError, PrimusMcpError
 from primus_mcp.tools.llm import NO_LLM, NO_LLM_REMEDY
 from primus_mcp.tools.prompt_files import prompt_text
-from primus_mcp.tools.prompt_files import prompt_text
 from primus_mcp.tools.registry import ToolContext, tool
 from primus_mcp.tools.results import BudgetStatus, LlmAnswer, Noted, Scratchpad
 from primus_mcp.tools.text import clean

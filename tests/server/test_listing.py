@@ -79,6 +79,7 @@ async def test_complaints_23_and_24_input_schemas_are_flat_and_portable(server: 
             assert not {"$ref", "$defs", "anyOf", "oneOf", "allOf", "not"} & set(schema)
         for schema in tool["inputSchema"]["properties"].values():
             assert isinstance(schema["type"], str)
+            assert "" not in schema.get("enum", []), "Gemini refuses an empty choice"
 
 
 async def test_every_tool_has_a_title_a_description_and_honest_hints(server: PrimusServer) -> None:

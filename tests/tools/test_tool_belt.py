@@ -172,6 +172,19 @@ def test_a_question_to_a_model_is_counted_and_limited(session: TuningSession) ->
     assert (spent["max_llm_calls"]["spent"], spent["max_tokens"]["spent"]) == (1, 12)
 
 
+def test_an_expert_gets_its_own_text_before_the_callers(session: TuningSession) -> None:
+    heard = []
+
+    def ask(prompt: str, system: str) -> LlmReply:
+        heard.append(system)
+        return LlmReply(model="x", text="")
+
+    belt: Belt = bind(ToolContext(session=session, ask_llm=ask))
+    belt["query_llm"]("why?", "be brief", "moe")
+    assert heard[0].startswith(prompt_text("experts/moe"))
+    assert heard[0].endswith("\n\nbe brief")
+
+
 def test_without_a_gpu_a_measurement_is_refused_with_the_remedy(belt: Belt) -> None:
     with pytest.raises(InputError, match="has_gpu: true"):
         belt["evaluate_with_benchmark"]()
