@@ -6,6 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
+from primus_mcp.cli.streams import print_rich
 from primus_mcp.inputs.hardware import GpuProfile
 from primus_mcp.inputs.hardware_files import gpu_aliases, gpu_names, gpu_profile
 from primus_mcp.units import GB_PER_S, TFLOPS, bytes_to_gb
@@ -62,7 +63,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return 0
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -79,5 +79,5 @@ def run(arguments: argparse.Namespace) -> int:
 
         also = ", ".join(sorted(alias for alias, target in gpu_aliases().items() if target == gpu.name and alias != gpu.name))
         table.add_row(gpu.name, gpu.arch, f"{bytes_to_gb(gpu.hbm_bytes):.1f} GB", rate("bf16"), rate("fp8"), profile.date, also)
-    Console(width=160 if not Console().is_terminal else None).print(table)
+    print_rich(table, columns=160)
     return 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from primus_mcp.cli.streams import print_rich
 from primus_mcp.inputs.published import PublishedModel, published_models
 from primus_mcp.projection.parameters import total_parameters
 
@@ -42,7 +43,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(rows, indent=2))
         return 0
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -53,5 +53,5 @@ def run(arguments: argparse.Namespace) -> int:
         about = "" if row["published_exact"] else "about "
         counts = (f"{row['parameters']:,}", f"{about}{row['published_parameters']:,}", f"{row['seq_length']:,}", f"{row['gbs']:,}")
         table.add_row(str(row["name"]), str(row["layers"]), str(row["hidden_size"]), str(row["attention"]), experts, *counts)
-    Console(width=160 if not Console().is_terminal else None).print(table)
+    print_rich(table, columns=160)
     return 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from primus_mcp.cli.common import add_cluster_arguments, add_engine_arguments, add_workload_arguments, count, new_folder, positive_number
 from primus_mcp.cli.search_stage import add_search_arguments, require_known_trials, run_search
 from primus_mcp.cli.stops import signals_wait
+from primus_mcp.cli.streams import print_rich
 from primus_mcp.errors import InputError
 
 if TYPE_CHECKING:
@@ -161,13 +162,11 @@ def _seeds(session: TuningSession, *, quiet: bool) -> StoppedBecause:
 
 
 def _report(session: TuningSession, agent: AgentSummary | None, measured: str | None) -> None:
-    from rich.console import Console
-
     from primus_mcp.reports.tables import trials_table
 
     records = session.history()
     if records:
-        Console(width=None if sys.stdout.isatty() else PIPE_COLUMNS, highlight=False).print(trials_table(records))
+        print_rich(trials_table(records), columns=PIPE_COLUMNS)
         print()
     if measured is not None:
         print(f"{measured}\n")
