@@ -57,8 +57,11 @@ def test_every_rate_of_a_profile_changes_some_time(rate: str) -> None:
     assert all(after >= before * (1 - 1e-12) for after, before in zip(changed, base, strict=True)), "a lower rate made something faster"
 
 
-# step_efficiency is applied by the layers: tests/performance/test_rates_matter.py
-@pytest.mark.parametrize("figure", sorted(set(CLUSTER.profile.figures) - {"step_efficiency"}))
+# What the layers apply: tests/performance/test_rates_matter.py
+OF_LAYERS = {"step_efficiency", "grouped_weight_gradient_efficiency"}
+
+
+@pytest.mark.parametrize("figure", sorted(set(CLUSTER.profile.figures) - OF_LAYERS))
 def test_every_figure_of_a_profile_changes_some_time(figure: str) -> None:
     figures = dict(CLUSTER.profile.figures) | {figure: 2 * CLUSTER.profile.figures[figure]}
     assert _outputs(replace(CLUSTER, profile=replace(CLUSTER.profile, figures=figures))) != _outputs(CLUSTER)
