@@ -46,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--usd-per-gpu-hour", type=positive_number, metavar="X", help="your price (default: dated published quotes, if any)"
     )
+    parser.add_argument("--out-dir", type=Path, metavar="DIR", help="write sweep.json and report.html there")
     parser.add_argument("--no-cache", action="store_true", help="neither start from what earlier runs found nor keep what this one finds")
     parser.add_argument("--max-seconds", type=positive_count, metavar="S", help="stop after S seconds with what is known")
     parser.add_argument("--json", action="store_true", help="one JSON document")
@@ -170,6 +171,8 @@ def _remember(problem: Problem, arguments: argparse.Namespace, result: SweepResu
 
 def run(arguments: argparse.Namespace) -> int:
     """Sweep every cluster, print the best of each; exit 3 when nothing fits, 4 when stopped early."""
+    import json
+
     from primus_mcp.cli.main import EXIT_NOTHING_FITS, EXIT_OK, EXIT_STOPPED_EARLY
     from primus_mcp.cli.setup import tell_notes
     from primus_mcp.reports.sweep_text import sensitivity_text, sweep_text
@@ -186,8 +189,11 @@ def run(arguments: argparse.Namespace) -> int:
         if result.stopped == "interrupted":
             break
     points = _points(found, arguments, tokens)
+    document = _document(found, points) if arguments.json or arguments.out_dir is not None else {}
+    if arguments.out_dir is not None:
+        _write(arguments.out_dir, document)
     if arguments.json:
-        _print_json(found, points)
+        print(json.dumps(document, indent=2))
     elif arguments.front or tokens is not None or len(found) > 1:
         _print_front(points, tokens, days)
     if any(result.stopped for _, result, _ in found):
@@ -236,16 +242,29 @@ def _print_front(points: list[FrontPoint], tokens: float | None, days: float | N
         print("\n" + deadline_text(points, tokens, days))
 
 
-def _print_json(found: Iterable[tuple[Problem, SweepResult, Sensitivity | None]], points: list[FrontPoint]) -> None:
+def _document(found: Iterable[tuple[Problem, SweepResult, Sensitivity | None]], points: list[FrontPoint]) -> dict[str, object]:
+    from primus_mcp.search.pareto import pareto_front
+    from primus_mcp.search.sweep_timeline import winner_timeline
+
+    sweeps = [
+        {
+            **result.model_dump(mode="json"),
+            "sensitivity": None if sure is None else sure.model_dump(mode="json"),
+            "timeline": winner_timeline(problem.evaluator, result),
+        }
+        for problem, result, sure in found
+    ]
+    return {"sweeps": sweeps, "front": [point.model_dump(mode="json") for point in pareto_front(points)]}
+
+
+def _write(folder: Path, document: dict[str, object]) -> None:
     import json
 
-    from primus_mcp.search.pareto import pareto_front
+    from primus_mcp.reports.html import REPORT_NAME, report_html
+    from primus_mcp.reports.html_source import SWEEP_NAME, read_report
+    from primus_mcp.trials.storage import RunDirectory
 
-    document = {
-        "sweeps": [
-            {**result.model_dump(mode="json"), "sensitivity": None if sure is None else sure.model_dump(mode="json")}
-            for _, result, sure in found
-        ],
-        "front": [point.model_dump(mode="json") for point in pareto_front(points)],
-    }
-    print(json.dumps(document, indent=2))
+    directory = RunDirectory(folder)
+    directory.write(SWEEP_NAME, json.dumps(document, indent=1) + "\n")
+    directory.write(REPORT_NAME, report_html(read_report(folder)))
+    print(f"report in {folder / REPORT_NAME}", file=sys.stderr)

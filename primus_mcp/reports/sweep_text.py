@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -38,7 +39,9 @@ def proof_text(result: SweepResult) -> str:
         )
     if result.proven:
         what = f"the first {len(result.top)} are" if result.top_proven and len(result.top) > 1 else "the first is"
-        return f"proven under the model: {what} the fastest of all {result.counts.legal:,} legal configurations"
+        space = f"all {result.counts.legal:,} legal configurations" + (" of the knobs that moved" if result.only else "")
+        space += f" that meet {result.where!r}" if result.where else ""
+        return f"proven under the model: {what} the fastest of {space}"
     gap = f"; an open configuration could be up to {result.gap:.1%} faster" if result.gap else ""
     return f"not proven: the sweep was {result.stopped or 'cut'}{gap}"
 
@@ -71,7 +74,8 @@ def sweep_text(result: SweepResult) -> str:
         )
     if result.ties > 1:
         lines.append(f"{result.ties} configurations are equally fast; the one with the least memory stands first")
-    lines += [line for line in (result.note,) if line]
+    note = re.sub(r"#(\d+)", lambda match: f"number {int(match[1]) + 1}", result.note or "")
+    lines += [note] if note else []
     lines.append(proof_text(result))
     if result.top and result.top[0].result.confidence:
         lines.append(f"accuracy: {result.top[0].result.confidence}")

@@ -181,7 +181,7 @@ def sensitivity(
     worlds = [today, *(rates for pair in by_name.values() for _, rates in pair)]
     regrets = [max(1 - rates[i] / max(rates) for rates in worlds) for i in range(len(chosen))]
     near = [i for i, rate in enumerate(today) if rate >= max(today) * (1 - BAND)]
-    robust = min(near, key=lambda i: (round(regrets[i], 6), -today[i], i))
+    robust = min(near, key=lambda i: (round(regrets[i], 4), -today[i], i))
     fitting = [step for step in steps if step.ratio is not None]
     basin = sum((step.ratio or 0.0) >= 1 - BAND for step in fitting) / len(fitting) if fitting else 0.0
     found = [
@@ -218,10 +218,16 @@ def _text(rivals: Sequence[Rival], swings: Sequence[Swing], basin: float, robust
     if swings:
         first = swings[0]
         lines.append(f"most sensitive to {first.what}: {first.low:,.0f} to {first.high:,.0f} tokens/s/GPU at -20% and +20%")
+    today = max(range(len(rivals)), key=lambda i: (rivals[i].tokens_per_s_per_gpu, -i))
+    if today:
+        gain = rivals[today].tokens_per_s_per_gpu / rivals[0].tokens_per_s_per_gpu - 1
+        lines.append(f"one step away, {rivals[today].label} is {gain:.1%} faster already: it lies outside of what was searched")
+    taken: dict[int, list[str]] = {}
     for swing in swings:
         for leader, sign in ((swing.leader_low, "-20%"), (swing.leader_high, "+20%")):
-            if leader:
-                lines.append(f"{rivals[leader].label} takes over when {swing.what} is {sign}")
+            if leader != today:
+                taken.setdefault(leader, []).append(f"{swing.what} is {sign}")
+    lines += [f"{rivals[leader].label} leads when {', or when '.join(when)}" for leader, when in taken.items()]
     if robust:
         one = rivals[robust]
         lines.append(

@@ -264,7 +264,9 @@ class Sweep:
         for level in self.levels:
             fitting = [(key, one) for key, one in self.found.by_key.items() if (one.result.memory_per_gpu_gb or 0.0) * GIB <= level]
             if fitting:
-                key, one = max(fitting, key=lambda pair: pair[1].result.tokens_per_s_per_gpu or 0.0)
+                key, one = max(
+                    fitting, key=lambda pair: (pair[1].result.tokens_per_s_per_gpu or 0.0, -(pair[1].result.memory_per_gpu_gb or 0.0))
+                )
                 found.setdefault(key, one)
         return list(found.values())
 
@@ -301,6 +303,7 @@ class Sweep:
             checked_points=CHECKED_POINTS if stopped is None else 0,
             disagreements=disagreements,
             where=self.where.text,
+            only=None if self._only is None else sorted(self._only),
             stopped=stopped,
             wall_s=wall_s,
             cpu_s=cpu_s,

@@ -53,6 +53,7 @@ class SweepResult(_Record):
     checked_points: int = Field(description="random configurations whose legality was compared with the rules asked one by one")
     disagreements: list[str] = Field(description="those that differed; empty means the count of the space is right there")
     where: str
+    only: list[str] | None = Field(description="knobs that could move, where not all: the others were the workload's own")
     stopped: str | None = Field(description="why the sweep ended early; null when it did not")
     wall_s: float
     cpu_s: float

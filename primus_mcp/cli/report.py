@@ -1,0 +1,25 @@
+"""`primus-mcp report`: report.html of an out-dir."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The out-dir, and where the page goes."""
+    parser.add_argument("out_dir", type=Path, metavar="OUT_DIR", help="out-dir of `primus-mcp tune` or `sweep --out-dir`")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="where to write (default OUT_DIR/report.html)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the page and print its path."""
+    from primus_mcp.reports.html import REPORT_NAME, report_html
+    from primus_mcp.reports.html_source import read_report
+    from primus_mcp.trials.storage import RunDirectory
+
+    source = read_report(arguments.out_dir)
+    target: Path = arguments.output or arguments.out_dir / REPORT_NAME
+    RunDirectory(target.parent).write(target.name, report_html(source))
+    print(target)
+    return 0

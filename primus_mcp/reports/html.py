@@ -1,0 +1,249 @@
+"""report.html: one self-contained page. No network, no foreign script: a content policy admits only our own by its hash."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+from primus_mcp.evaluation.rank import incumbents, is_candidate
+from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.reports.html_charts import pipeline_timeline, scatter, stacked_bars, step_curve, tornado
+from primus_mcp.reports.html_source import ReportSource
+from primus_mcp.reports.rule_titles import rule_title
+from primus_mcp.reports.sweep_text import configuration_text
+from primus_mcp.trials.log import TrialRecord
+
+REPORT_NAME = "report.html"
+COLUMNS = ("trial", "tokens/s/GPU", "memory GB", "MFU %", "bubble %", "fits", "configuration", "origin", "label", "why not")
+_RATE = COLUMNS.index("tokens/s/GPU")
+
+
+def _asset(name: str) -> str:
+    return (files("primus_mcp.reports") / name).read_text(encoding="utf-8")
+
+
+def script_json(value: Any) -> str:
+    """JSON that cannot end its script element, whatever text it holds."""
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _section(title: str, *parts: str) -> str:
+    body = "".join(part for part in parts if part)
+    return f"<section><h2>{escape(title)}</h2>{body}</section>" if body else ""
+
+
+def _paragraph(text: str, css: str = "") -> str:
+    return f'<p class="{css}">{escape(text)}</p>' if text else ""
+
+
+def _copyable(text: str, name: str) -> str:
+    return f'<p><button class="copy" type="button" data-from="{name}">copy</button></p><pre id="{name}">{escape(text)}</pre>'
+
+
+def _cards(result: EvaluationResult, baseline: EvaluationResult | None) -> str:
+    shown = [("tokens/s/GPU", f"{result.tokens_per_s_per_gpu:,.0f}")] if result.tokens_per_s_per_gpu is not None else []
+    if baseline is not None and baseline.tokens_per_s_per_gpu and result.tokens_per_s_per_gpu:
+        shown.append(("times the baseline", f"{result.tokens_per_s_per_gpu / baseline.tokens_per_s_per_gpu:.2f}"))
+    if result.memory_per_gpu_gb is not None:
+        shown.append(("GB a GPU", f"{result.memory_per_gpu_gb:.1f}"))
+    if result.mfu is not None:
+        shown.append(("MFU", f"{result.mfu:.1%}"))
+    if result.iteration_ms is not None:
+        shown.append(("ms an iteration", f"{result.iteration_ms:,.0f}"))
+    if result.bubble_ratio is not None:
+        shown.append(("bubble", f"{result.bubble_ratio:.1%}"))
+    return '<div class="cards">' + "".join(f'<div class="card"><b>{value}</b>{escape(name)}</div>' for name, value in shown) + "</div>"
+
+
+def _winner(source: ReportSource) -> str:
+    ranking = source.ranking
+    record = source.record(ranking.best.trial_id) if ranking.best is not None else None
+    if record is None:
+        return _paragraph("No trial can be recommended; the table says why each was refused.", "bad") if source.records else ""
+    result = record.result
+    label = {"synthetic": "SYNTHETIC numbers", "heuristic": "HEURISTIC throughput"}.get(result.fidelity, "")
+    overlay = source.overlay(record.trial_id) if result.fidelity != "synthetic" else None
+    return _section(
+        f"Winner: trial {record.trial_id}",
+        _paragraph(label, "bad"),
+        _cards(result, source.baseline.result if source.baseline else None),
+        _paragraph(configuration_text(result, record.trial)),
+        _paragraph(ranking.note or "", "bad"),
+        _paragraph(f"Accuracy: {result.confidence}" if result.confidence else "", "soft"),
+        "<details open><summary>workload file of the winner</summary>" + _copyable(overlay, "overlay") + "</details>" if overlay else "",
+        _list([f"{warning.code}: {warning.text}" for warning in result.warnings]),
+    )
+
+
+def _list(lines: Sequence[str]) -> str:
+    return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>" if lines else ""
+
+
+def _why(source: ReportSource, best: EvaluationResult | None) -> str:
+    """Time and memory of the winner against the baseline, its bottlenecks, and memory a rank."""
+    if best is None:
+        return ""
+    rows = [("winner", best)] + ([("baseline", source.baseline.result)] if source.baseline and source.baseline.result != best else [])
+    times = [(name, result.time_breakdown) for name, result in rows if result.time_breakdown]
+    memory = [(name, result.memory_breakdown) for name, result in rows if result.memory_breakdown]
+    largest = sorted((best.time_breakdown or {}).items(), key=lambda item: -item[1])[:5]
+    total = best.iteration_ms or 1.0
+    ranks = best.per_rank_memory_gb or []
+    return _section(
+        "Why it wins",
+        stacked_bars(times, "ms", "milliseconds of an iteration by component, winner and baseline") if times else "",
+        _list([f"{name}: {value:,.1f} ms, {value / total:.1%} of the iteration" for name, value in largest]),
+    ) + _section(
+        "Memory",
+        stacked_bars(memory, "GB", "memory by component on the worst rank", ("cap", source.cap_gb) if source.cap_gb else None)
+        if memory
+        else "",
+        stacked_bars(
+            [(f"rank {i}", {"device memory": value}) for i, value in enumerate(ranks)],
+            "GB",
+            "device memory of every pipeline rank",
+            ("cap", source.cap_gb) if source.cap_gb else None,
+        )
+        if len(ranks) > 1
+        else "",
+    )
+
+
+def table_row(record: TrialRecord) -> list[Any]:
+    """One trial as COLUMNS: numbers stay numbers, what was not computed is null."""
+    r = record.result
+    share = [None if value is None else round(value * 100, 2) for value in (r.mfu, r.bubble_ratio)]
+    rate = r.tokens_per_s_per_gpu if is_candidate(r) else None
+    fits = "illegal" if not r.legal else (r.fits_physically or "").replace("_", " ")
+    what = configuration_text(r, record.trial) if r.resolved else json.dumps(record.trial)
+    return [record.trial_id, rate, r.memory_per_gpu_gb, *share, fits, what, record.origin, record.label, r.reason]
+
+
+def _trials(source: ReportSource) -> str:
+    if not source.records:
+        return ""
+    best = source.ranking.best
+    data = {"rows": [table_row(record) for record in source.records], "best": best.trial_id if best else None, "rate": _RATE}
+    head = "".join(f'<th scope="col"><button type="button">{escape(name)}</button></th>' for name in COLUMNS)
+    return _section(
+        "Trials",
+        '<p><label>filter <input id="filter" type="search" autocomplete="off"></label> <span id="count" role="status"></span></p>',
+        f'<div class="scroll"><table id="table"><thead><tr>{head}</tr></thead><tbody></tbody></table></div>',
+        '<p><button id="more" type="button" class="more">show more</button></p>',
+        "<noscript><p>The table needs JavaScript; trials.jsonl beside this file holds the same.</p></noscript>",
+        f'<script id="trials" type="application/json">{script_json(data)}</script>',
+    )
+
+
+def _curves(source: ReportSource) -> str:
+    results = [record.result for record in source.records]
+    best = source.ranking.best
+    points = [
+        (r.memory_per_gpu_gb, r.tokens_per_s_per_gpu, f"trial {record.trial_id}: {configuration_text(r, record.trial)}", r is best)
+        for record in source.records
+        if is_candidate(r := record.result) and r.memory_per_gpu_gb is not None and r.tokens_per_s_per_gpu is not None
+    ]
+    return _section(
+        "Search",
+        step_curve(incumbents(results), ("trial", "best tokens/s/GPU"), "best throughput so far against the number of the trial"),
+        scatter(points, ("GB a GPU", "tokens/s/GPU"), "throughput against memory of every trial that fits", source.cap_gb)
+        if points
+        else "",
+    )
+
+
+def _sweep(entry: Mapping[str, Any], front: Sequence[Mapping[str, Any]]) -> str:
+    counts = entry.get("counts", {})
+    fallen = list(counts.get("fallen", {}).items())
+    lines = [f"{count:,} refused: {rule_title(str(rule))}" for rule, count in fallen]
+    proof = "proven under the model" if entry.get("proven") else "not proven"
+    heading = f"Whole space: {entry.get('workload')} on {entry.get('cluster')}"
+    rows = []
+    for one in entry.get("top", []):
+        result = EvaluationResult.model_validate(one["result"])
+        cells = (f"{result.tokens_per_s_per_gpu:,.0f}", f"{result.memory_per_gpu_gb:.1f}", configuration_text(result, one["trial"]))
+        rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
+    points = []
+    for point in front:
+        if point.get("cluster") == entry.get("cluster"):
+            result = EvaluationResult.model_validate(point["result"])
+            points.append(
+                (result.memory_per_gpu_gb or 0.0, point["tokens_per_s_per_gpu"], configuration_text(result, point["trial"]), True)
+            )
+    return _section(
+        heading,
+        _paragraph(f"{counts.get('size', 0):,} combinations, {counts.get('legal', 0):,} legal; the first is {proof}."),
+        "<details><summary>why the others fell</summary>" + _list(lines) + "</details>" if lines else "",
+        '<div class="scroll"><table><thead><tr><th>tokens/s/GPU</th><th>GB</th><th>configuration</th></tr></thead><tbody>'
+        + "".join(rows)
+        + "</tbody></table></div>"
+        if rows
+        else "",
+        scatter(points, ("GB a GPU", "tokens/s/GPU"), "Pareto front of throughput and memory") if len(points) > 1 else "",
+        _timeline(entry),
+        _sensitivity(entry.get("sensitivity")),
+    )
+
+
+def _timeline(entry: Mapping[str, Any]) -> str:
+    tasks = entry.get("timeline") or []
+    if not tasks:
+        return ""
+    drawn = pipeline_timeline([tuple(task) for task in tasks], "pipeline of the winner: forward, backward and weight tasks of every rank")
+    return "<h3>Pipeline</h3>" + drawn
+
+
+def _sensitivity(found: Mapping[str, Any] | None) -> str:
+    if not found:
+        return ""
+    rows = [(swing["what"], swing["low"], swing["high"]) for swing in found["swings"]]
+    chart = tornado(rows, found["tokens_per_s_per_gpu"], "throughput of the winner with each uncertain rate 20% lower and higher")
+    return "<h3>How sure</h3>" + chart + _list(str(found["text"]).splitlines())
+
+
+def report_html(source: ReportSource) -> str:
+    """The whole page."""
+    script, style = _asset("html_page.js"), _asset("html_page.css")
+    sweeps = [entry for entry in source.sweep.get("sweeps", []) if isinstance(entry, dict)]
+    names = [str(source.summary.get(name)) for name in ("workload", "cluster") if source.summary.get(name)]
+    if not names and sweeps:
+        names = [str(sweeps[0].get("workload")), str(sweeps[0].get("cluster"))]
+    title = " on ".join(names) or source.folder.name
+    policy = (
+        f"default-src 'none'; style-src 'sha256-{_hash(style)}'; script-src 'sha256-{_hash(script)}'; base-uri 'none'; form-action 'none'"
+    )
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        _paragraph(_engine(source), "soft"),
+        _paragraph(f"{source.unread} lines of the log could not be read and are left out.", "bad") if source.unread else "",
+        _winner(source),
+        _why(source, source.ranking.best),
+        _curves(source),
+        *(_sweep(entry, source.sweep.get("front", [])) for entry in sweeps),
+        _trials(source),
+        _section("Notes", _list([str(line) for line in source.summary.get("warnings", [])])),
+    ]
+    run = f"<script>{script}</script>" if source.records else ""
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy, quote=True)}"><title>{escape(title)}</title>'
+        f"<style>{style}</style></head><body><main>{''.join(body)}</main>{run}</body></html>\n"
+    )
+
+
+def _engine(source: ReportSource) -> str:
+    engine = source.summary.get("engine") or {}
+    parts = [f"{name} {engine[name]}" for name in ("version", "evaluator", "backend", "profile") if engine.get(name)]
+    counts = source.summary.get("counts") or {}
+    tried = f"{counts['trials']} trials, {counts['illegal']} illegal, {counts['over_margin']} over the cap" if counts.get("trials") else ""
+    return "; ".join(part for part in (", ".join(parts), tried) if part)
+
+
+def _hash(text: str) -> str:
+    return b64encode(sha256(text.encode("utf-8")).digest()).decode("ascii")

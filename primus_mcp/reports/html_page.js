@@ -1,0 +1,65 @@
+"use strict";
+(() => {
+  const PAGE = 200;
+  const data = JSON.parse(document.getElementById("trials").textContent);
+  const body = document.querySelector("#table tbody");
+  const heads = [...document.querySelectorAll("#table th")];
+  const filter = document.getElementById("filter");
+  const more = document.getElementById("more");
+  const count = document.getElementById("count");
+  let sorted = 0, down = false, shown = PAGE, rows = data.rows;
+
+  const text = (cell) => (cell === null ? "" : typeof cell === "number" ? cell.toLocaleString("en", { maximumFractionDigits: 1 }) : String(cell));
+  const order = (a, b) => {
+    const x = a[sorted], y = b[sorted];
+    if (x === null || y === null) return (x === null) - (y === null);
+    const by = typeof x === "number" && typeof y === "number" ? x - y : String(x).localeCompare(String(y));
+    return down ? -by : by;
+  };
+  const draw = () => {
+    const part = document.createDocumentFragment();
+    for (const row of rows.slice(0, shown)) {
+      const line = document.createElement("tr");
+      line.className = row[0] === data.best ? "best" : row[data.rate] === null ? "no" : "";
+      for (const cell of row) {
+        const box = document.createElement("td");
+        if (typeof cell === "number") box.className = "n";
+        box.textContent = text(cell);
+        line.append(box);
+      }
+      part.append(line);
+    }
+    body.replaceChildren(part);
+    more.hidden = shown >= rows.length;
+    count.textContent = `${Math.min(shown, rows.length)} of ${rows.length} trials`;
+    heads.forEach((head, i) => head.setAttribute("aria-sort", i !== sorted ? "none" : down ? "descending" : "ascending"));
+  };
+  const refresh = () => {
+    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    rows = data.rows.filter((row) => words.every((word) => row.some((cell) => text(cell).toLowerCase().includes(word)))).sort(order);
+    draw();
+  };
+  heads.forEach((head, i) => head.querySelector("button").addEventListener("click", () => {
+    down = i === sorted ? !down : i === data.rate;
+    sorted = i;
+    refresh();
+  }));
+  filter.addEventListener("input", () => { shown = PAGE; refresh(); });
+  more.addEventListener("click", () => { shown += 1000; draw(); });
+  window.addEventListener("beforeprint", () => { shown = rows.length; draw(); });
+  document.querySelectorAll("button.copy").forEach((button) => button.addEventListener("click", async () => {
+    const source = document.getElementById(button.dataset.from);
+    try {
+      await navigator.clipboard.writeText(source.textContent);
+    } catch {
+      const range = document.createRange();
+      range.selectNodeContents(source);
+      getSelection().removeAllRanges();
+      getSelection().addRange(range);
+      document.execCommand("copy");
+    }
+    button.textContent = "copied";
+    setTimeout(() => { button.textContent = "copy"; }, 1500);
+  }));
+  refresh();
+})();
