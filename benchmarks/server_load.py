@@ -158,7 +158,8 @@ def main() -> int:
             begin = time.perf_counter()
             times = asyncio.run(work())
             rows.append(row(name, times, time.perf_counter() - begin))
-    print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
+    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+    print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} CPUs{load}")
     print("| what | n | median ms | p99 ms | max ms | a second |\n|---|---|---|---|---|---|")
     print("\n".join(rows))
     return 0

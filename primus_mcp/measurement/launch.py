@@ -27,12 +27,14 @@ from primus_mcp.errors import PrimusMcpError
 from primus_mcp.measurement.job import Job, RankReport
 
 Progress = Callable[[str], None]
-Failure = Literal["busy", "no_torch", "out_of_memory", "timeout", "crashed", "incomplete"]
+ShouldStop = Callable[[], bool]
+Failure = Literal["busy", "no_torch", "out_of_memory", "timeout", "crashed", "incomplete", "cancelled"]
 PROGRESS = "@progress "
 _GRACE_S = 5.0
 _START_S = 120.0
 _TAIL_LINES = 12
 _PASSED_ON = 1000
+_POLL_S = 0.2
 
 
 class MeasurementError(PrimusMcpError):
@@ -126,7 +128,20 @@ def _failure(out: Path, code: int, tail: deque[str]) -> MeasurementError:
     return MeasurementError("crashed", f"the measured run ended with code {code}: {text}")
 
 
-def _run(job: Job, folder: Path, progress: Progress | None) -> tuple[RankReport, ...]:
+def _wait(child: subprocess.Popen[str], limit_s: float, should_stop: ShouldStop) -> int:
+    """The child's code. Raises TimeoutExpired, or MeasurementError once `should_stop` says so."""
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            return child.wait(min(_POLL_S, max(0.0, deadline - time.monotonic())))
+        except subprocess.TimeoutExpired:
+            if should_stop():
+                raise MeasurementError("cancelled", "the measured run was cancelled; its processes were ended") from None
+            if time.monotonic() >= deadline:
+                raise
+
+
+def _run(job: Job, folder: Path, progress: Progress | None, should_stop: ShouldStop) -> tuple[RankReport, ...]:
     job_file = folder / "job.json"
     job_file.write_text(json.dumps(job.model_dump(mode="json")), encoding="utf-8")
     tail: deque[str] = deque(maxlen=200)
@@ -146,7 +161,7 @@ def _run(job: Job, folder: Path, progress: Progress | None) -> tuple[RankReport,
     reader = threading.Thread(target=_read, args=(child.stdout, tail, progress), daemon=True)
     reader.start()
     try:
-        code = child.wait(job.limit_s + _START_S)
+        code = _wait(child, job.limit_s + _START_S, should_stop)
     except subprocess.TimeoutExpired:
         raise MeasurementError("timeout", f"the measured run took longer than {job.limit_s:g} s and was ended") from None
     finally:
@@ -160,8 +175,10 @@ def _run(job: Job, folder: Path, progress: Progress | None) -> tuple[RankReport,
     return _reports(folder, job)
 
 
-def run_job(job: Job, *, progress: Progress | None = None, lock: Path | None = None) -> tuple[RankReport, ...]:
-    """The answers of all ranks. Raises MeasurementError: another run is going on, torch is missing, memory, time, crash.
+def run_job(
+    job: Job, *, progress: Progress | None = None, lock: Path | None = None, should_stop: ShouldStop = lambda: False
+) -> tuple[RankReport, ...]:
+    """The answers of all ranks. Raises MeasurementError: another run is going on, torch is missing, memory, time, crash, cancelled.
 
     `lock`: the file that only one run may hold (default: one in the user's cache folder).
     """
@@ -182,7 +199,7 @@ def run_job(job: Job, *, progress: Progress | None = None, lock: Path | None = N
     started = time.monotonic()
     try:
         with tempfile.TemporaryDirectory(prefix="primus-mcp-measure-", ignore_cleanup_errors=True) as folder:
-            reports = _run(job.model_copy(update={"launcher_pid": os.getpid()}), Path(folder), progress)
+            reports = _run(job.model_copy(update={"launcher_pid": os.getpid()}), Path(folder), progress, should_stop)
     except OSError as error:
         raise MeasurementError("crashed", f"the measured run cannot be started: {error.strerror or error}") from None
     finally:

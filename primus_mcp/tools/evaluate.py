@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
 from primus_mcp.errors import InputError
 from primus_mcp.evaluation.evaluators import NO_GPU, NO_GPU_REMEDY, FullEvaluator, make_evaluator
@@ -14,6 +17,9 @@ from primus_mcp.tools.configuration import ConfigJson, knobs_of, trial_of
 from primus_mcp.tools.registry import ToolContext, tool
 from primus_mcp.tools.results import Evaluated, MemoryChecked
 from primus_mcp.units import bytes_to_gb
+
+if TYPE_CHECKING:
+    from primus_mcp.evaluation.measured import BenchmarkSettings
 
 SHARED_FIELDS = tuple(
     name for name in Evaluated.model_fields if name in EvaluationResult.model_fields and name not in ("resolved", "warnings")
@@ -84,13 +90,25 @@ def evaluate_simulate(context: ToolContext, config_json: ConfigJson = None) -> E
     return _evaluate(context, context.session, config_json)
 
 
+def _measured_by(context: ToolContext) -> BenchmarkSettings:
+    """The host's GPUs, with progress told and cancellation heard by the one who asked."""
+    from primus_mcp.evaluation.measured import BenchmarkSettings
+    from primus_mcp.measurement.launch import run_job
+
+    steps = count(1)
+    settings = BenchmarkSettings.of_host(
+        context.session.target.benchmark_host, progress=lambda text: context.progress(next(steps), 0, text)
+    )
+    return replace(settings, runner=partial(run_job, should_stop=context.should_stop))
+
+
 @tool("Measure a configuration", toolset="benchmark", long=True, open_world=True)
 def evaluate_with_benchmark(context: ToolContext, config_json: ConfigJson = None) -> Evaluated:
     """Measure a configuration on this host's GPUs: minutes, counted in max_benchmark_calls. Needs has_gpu in the cluster."""
     session = context.session
     if not session.target.benchmark_host.has_gpu:
         raise InputError(NO_GPU, remedy=f"{NO_GPU_REMEDY} (over MCP: evaluate_simulate)")
-    evaluator = make_evaluator(session.evaluator.rules, profiling_mode="benchmark", has_gpu=True)
+    evaluator = make_evaluator(session.evaluator.rules, profiling_mode="benchmark", has_gpu=True, benchmark=_measured_by(context))
     measuring = TuningSession(
         session.workload, session.target, evaluator, session.folder.path, limits=session.budget.limits, pins=session.pins
     )

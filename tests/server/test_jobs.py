@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import anyio
 import pytest
@@ -15,6 +17,7 @@ from mcp import Client
 from mcp_cases import LLAMA, Mode, call, refused
 
 from primus_mcp.errors import InputError
+from primus_mcp.measurement import launch
 from primus_mcp.server import served_tool
 from primus_mcp.server.app import PrimusServer
 from primus_mcp.server.jobs import MAX_RUNNING, JobRunner
@@ -205,3 +208,52 @@ def test_stopping_gives_work_the_time_to_end_its_child_processes() -> None:
         time.sleep(0.01)
     runner.stop_all(5)
     assert children[0].poll() is not None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="process groups")
+@pytest.mark.anyio
+async def test_cancelling_a_measured_run_ends_its_processes_as_a_group(
+    server: PrimusServer, mode: Mode, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    rank = "import time; time.sleep(60)"
+    launcher = (
+        "import os, subprocess, sys, time\n"
+        f"child = subprocess.Popen([sys.executable, '-c', {rank!r}])\n"
+        f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}')\n"
+        "time.sleep(60)\n"
+    )
+    monkeypatch.setattr(launch, "command", lambda *_: [sys.executable, "-c", launcher])
+    monkeypatch.setattr(launch, "find_spec", lambda _: object())
+    monkeypatch.setattr(launch, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(served_tool, "ANSWER_WITHIN_S", 0.05)
+    cluster = (
+        "target_cluster: {gpu_arch: mi300x, num_nodes: 1}\n"
+        "available_for_benchmark: {has_gpu: true, benchmark_gpus: 1, benchmark_arch: mi300x}\n"
+    )
+    async with Client(server, mode=mode) as client:
+        await call(client, "open_session", workload="llama3.1_8B", cluster=cluster)
+        handle = await call(client, "evaluate_with_benchmark", config_json={"recompute_granularity": "full", "mbs": 1})
+        assert handle["state"] == "running", handle
+        with anyio.fail_after(20):
+            while not (pids.exists() and pids.read_text()):
+                await anyio.sleep(0.05)
+        await call(client, "cancel_job", job_id=handle["job_id"])
+        ended = await call(client, "get_job", job_id=handle["job_id"], wait_s=20)
+        assert ended["state"] == "cancelled"
+        assert "cancelled" in ended["error"]
+        assert (await call(client, "get_history"))["total"] == 0
+        spent = (await call(client, "get_budget_status"))["budgets"]["max_benchmark_calls"]["spent"]
+        assert spent == 1, "a cancelled run has cost its reservation"
+    with anyio.fail_after(20):
+        while any(_runs(int(pid)) for pid in pids.read_text().split()):
+            await anyio.sleep(0.05)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{pid}/status")
+    return not (status.exists() and "\nState:\tZ" in status.read_text())
