@@ -39,12 +39,17 @@ SHAPE = (
     "recompute_num_layers",
     "pp_schedule",
 )
+EXCHANGE = ("use_turbo_deepep", "sync_free_stage")
+USUAL_EXCHANGE = {"use_turbo_deepep": True, "sync_free_stage": 1}
+PLAIN_EXCHANGE = {"use_turbo_deepep": False, "sync_free_stage": 0}
+FALLBACKS: tuple[dict[str, Any], ...] = ({"use_turbo_deepep": True, "sync_free_stage": 0}, PLAIN_EXCHANGE)
+"""For shapes in which the wanted exchange is illegal."""
 LEVERS: dict[str, tuple[dict[str, Any], ...]] = {
     "exchange": tuple({"use_turbo_deepep": True, "sync_free_stage": stage} for stage in (1, 3, 2)),
     "fp8": tuple({"fp8": value} for value in ("hybrid", "mxfp8")),
     "loss": ({"cross_entropy_loss_fusion": True},),
     "data parallel": ({"overlap_grad_reduce": True, "overlap_param_gather": True}, {"use_distributed_optimizer": True}),
-    "plain exchange": ({"use_turbo_deepep": True, "sync_free_stage": 0}, {"use_turbo_deepep": False, "sync_free_stage": 0}),
+    "plain exchange": FALLBACKS,
 }
 """Settings that multiply every shape's speed, each tried once on the incumbent of its turn."""
 LEVER_TURN = 3
@@ -52,7 +57,7 @@ MAX_PROBES = 400
 """Memory checks for one proposal."""
 WORTHWHILE = 0.002
 """Forecast gains below this share are noise: the search has converged when no other are left."""
-SLACK = 0.05
+SLACK = 0.25
 """The forecast may be wrong by this much: shapes up to this much slower are tried too."""
 
 
@@ -70,6 +75,7 @@ class _Search:
         self.layers, self.moe = arch.num_layers, arch.is_moe
         self.shapes = shapes_of(session)
         self.too_large = np.zeros(len(self.shapes), dtype=bool)
+        self.checked: set[tuple[float, ...]] = set()
         self.node = cluster.network.node_size if cluster.network.spans_nodes else cluster.gpus_per_node
         self.gap = cluster.network.node_bandwidth_bytes_per_s / cluster.network.nic_bandwidth_bytes_per_s
         self.values = legal_axes(session.workload, cluster, axes=session.target.axes.model_dump(), pins=session.pins)
@@ -85,16 +91,23 @@ class _Search:
         return shape_of(config_of(record.result.resolved), self.layers, record.result.dp or 1)
 
     def levers(self, best: TrialRecord | None) -> dict[str, Any]:
-        """What the incumbent sets that is no shape."""
+        """What the incumbent sets that is no shape and no exchange of experts."""
         held = best.trial if best is not None else {}
-        return {name: value for name, value in held.items() if name not in SHAPE}
+        return {name: value for name, value in held.items() if name not in (*SHAPE, *EXCHANGE)}
+
+    def exchange(self, best: TrialRecord | None) -> dict[str, Any]:
+        """How experts exchange tokens in other shapes: as in the incumbent, or by the usual best where it exchanges nothing."""
+        if not self.moe:
+            return {}
+        if best is None or self.shape(best)["ep"] == 1:
+            return dict(USUAL_EXCHANGE)
+        return {name: best.trial[name] for name in EXCHANGE if name in best.trial}
 
     def _comparable(self, record: TrialRecord, best: TrialRecord) -> bool:
-        """Whether two trials differ in shape only; without expert parallelism the exchange levers are off by necessity."""
-        alone = record.trial.get("ep") == 1
-        one, other = self.levers(record), self.levers(best)
-        names = (one.keys() | other.keys()) - ({"use_turbo_deepep", "sync_free_stage"} if alone else set())
-        return all(one.get(name) == other.get(name) for name in names)
+        """Whether a trial tells of shapes with the incumbent's levers."""
+        wanted = {} if self.shape(record)["ep"] == 1 else self.exchange(best)
+        held = {name: record.trial[name] for name in EXCHANGE if name in record.trial} if wanted else {}
+        return self.levers(record) == self.levers(best) and held == wanted
 
     def trial(self, knobs: Mapping[str, Any]) -> tuple[TrialConfig, str] | None:
         """Knobs that may move as a trial that was not tried, is legal and fits; None for others."""
@@ -116,12 +129,11 @@ class _Search:
         """Levers that were not tried, on the incumbent."""
         for group, settings in LEVERS.items():
             for setting in settings:
-                told = ", ".join(f"{name} {str(value).lower()}" for name, value in setting.items())
+                label = f"{group}: " + ", ".join(f"{name} {str(value).lower()}" for name, value in setting.items())
                 wanted = {name: value for name, value in setting.items() if value in self.values[name]}
-                if told in self.tried_levers or len(wanted) < len(setting) or all(best.trial.get(n) == v for n, v in setting.items()):
+                if label in self.tried_levers or len(wanted) < len(setting) or all(best.trial.get(n) == v for n, v in setting.items()):
                     continue
-                self.tried_levers.add(told)
-                yield f"{group}: {told}", {**best.trial, **setting}
+                yield label, {**best.trial, **setting}
 
     def expected(self, best: TrialRecord | None) -> tuple[Column, float]:
         """Forecast of every shape, corrected by what was priced with the incumbent's levers, and the incumbent's own time."""
@@ -153,36 +165,66 @@ class _Search:
     def shape_step(self, best: TrialRecord | None) -> tuple[str, TrialConfig, str] | None:
         """The shape with the best forecast that is new and fits; None when no forecast is good enough."""
         times, now = self.expected(best)
-        levers = self.levers(best)
+        levers, exchange = self.levers(best), self.exchange(best)
         order = np.argsort(times, kind="stable")
         probes = 0
         for index in (int(index) for index in order if not self.too_large[index]):
             if times[index] > now * (1 + SLACK) or probes >= MAX_PROBES:
                 return None
-            if self.too_large[index]:
+            if self.too_large[index] or not self._topology_fits(index, {**levers, **exchange}):
                 continue
             row = self.shapes.row(index)
-            knobs = knobs_of_shape(row, levers, self.layers, moe=self.moe)
+            knobs = knobs_of_shape(row, {**levers, **exchange}, self.layers, moe=self.moe)
             probes += 1
             found = self.trial(knobs)
+            for setting in FALLBACKS if found is None and exchange and row["ep"] > 1 else ():
+                if self._legal(knobs):
+                    break
+                knobs |= setting
+                found = self.trial(knobs)
             if found is not None:
                 gain = f"{now / times[index] - 1:+.1%} expected" if math.isfinite(now) else "smallest expected time"
                 return f"shape TP{row['tp']:.0f} PP{row['pp']:.0f} EP{row['ep']:.0f} CP{row['cp']:.0f}: {gain}", *found
             self._mark(index, knobs)
         return None
 
+    def _topology_fits(self, index: int, levers: Mapping[str, Any]) -> bool:
+        """Whether the smallest shape with these degrees fits, asked once; all of them are too large where it does not."""
+        row, s = self.shapes.row(index), self.shapes
+        degrees = tuple(row[name] for name in ("tp", "pp", "ep", "cp"))
+        if degrees in self.checked:
+            return True
+        self.checked.add(degrees)
+        same = (s.tp == row["tp"]) & (s.pp == row["pp"]) & (s.ep == row["ep"]) & (s.cp == row["cp"])
+        row |= {
+            "mbs": float(s.mbs[same].min()),
+            "vpp": float(s.vpp[same].min()),
+            "recompute": float(s.recompute[same].max()),
+            "schedule": 0.0,
+        }
+        for setting in ({}, *(FALLBACKS if self.moe else ())):
+            knobs = knobs_of_shape(row, {**levers, **setting}, self.layers, moe=self.moe)
+            if self._legal(knobs):
+                if self.session.evaluator.fits(TrialConfig(**knobs)):
+                    return True
+                break
+        self.too_large |= same
+        return False
+
     def _mark(self, index: int, knobs: Mapping[str, Any]) -> None:
         """A legal shape that is too large rules out those of its topology and schedule that are no smaller."""
         self.too_large[index] = True
-        try:
-            legal = self.session.evaluator.rules.check(TrialConfig(**knobs)).legal
-        except InputError:
-            return
-        if not legal or self.session.evaluator.key(TrialConfig(**knobs)) in self.seen:
+        if not self._legal(knobs) or self.session.evaluator.key(TrialConfig(**knobs)) in self.seen:
             return
         s, row = self.shapes, self.shapes.row(index)
         same = (s.tp == row["tp"]) & (s.pp == row["pp"]) & (s.ep == row["ep"]) & (s.cp == row["cp"]) & (s.schedule == row["schedule"])
         self.too_large |= same & (s.mbs >= row["mbs"]) & (s.vpp >= row["vpp"]) & (s.recompute <= row["recompute"])
+
+    def _legal(self, knobs: Mapping[str, Any]) -> bool:
+        try:
+            return self.session.evaluator.rules.check(TrialConfig(**knobs)).legal
+        except InputError:
+            return False
 
     def propose(self, turn: int) -> tuple[str, TrialConfig, str] | None:
         """The next trial: every third turn a lever, as long as there are any."""
@@ -190,6 +232,7 @@ class _Search:
         if best is not None and turn % LEVER_TURN == 0:
             for label, knobs in self.lever_steps(best):
                 if (found := self.trial(knobs)) is not None:
+                    self.tried_levers.add(label)
                     return label, *found
         if (step := self.shape_step(best)) is not None:
             return step

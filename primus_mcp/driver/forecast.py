@@ -14,7 +14,9 @@ from primus_mcp.driver.shapes import SELECTIVE, Column, Shapes
 
 Parts = Mapping[str, float]
 _DP = ("gradient_exchange", "parameter_exchange", "optimizer")
-_SCALED = {*_DP, "tp", "cp", "a2a", "host", "pipeline_p2p", "bubble", "recompute"}
+_HEAD = ("output_layer", "loss", "mtp_projection", "embedding")
+"""On one stage only: the deeper the pipeline, the larger their share of that stage."""
+_SCALED = {*_DP, *_HEAD, "tp", "cp", "a2a", "host", "pipeline_p2p", "bubble", "recompute"}
 TP_SHARE, CP_SHARE, EP_SHARE = 0.06, 0.03, 0.05
 """Cost of a step of TP, CP, EP where the incumbent has none to scale, as a share of its work."""
 RECOMPUTE_SHARE, SELECTIVE_SHARE = 0.3, 0.02
@@ -49,7 +51,8 @@ def forecast(parts: Parts, base: Mapping[str, float], shapes: Shapes, *, gbs: in
     now = {name: parts.get(name, 0.0) for name in _SCALED}
     tokens = np.log2(base["mbs"] / base["cp"]) - np.log2(shapes.mbs / shapes.cp)
     narrow = NARROW * (np.log2(shapes.tp / base["tp"]) + tokens)
-    busy = work * np.exp(np.maximum(narrow, -NARROW * 2))
+    head = sum(now[name] for name in _HEAD) * shapes.pp / base["pp"]
+    busy = (work + head) * np.exp(np.maximum(narrow, -NARROW * 2))
     busy = busy + _scaled(now["tp"], shapes.tp - 1, base["tp"] - 1, TP_SHARE * work * (shapes.tp - 1))
     busy = busy + _scaled(now["cp"], shapes.cp - 1, base["cp"] - 1, CP_SHARE * work * (shapes.cp - 1))
     base_ep = np.array([base["ep"]])
