@@ -50,6 +50,8 @@ def _cards(result: EvaluationResult, baseline: EvaluationResult | None) -> str:
     shown = [("tokens/s/GPU", f"{result.tokens_per_s_per_gpu:,.0f}")] if result.tokens_per_s_per_gpu is not None else []
     if baseline is not None and baseline.tokens_per_s_per_gpu and result.tokens_per_s_per_gpu:
         shown.append(("times the baseline", f"{result.tokens_per_s_per_gpu / baseline.tokens_per_s_per_gpu:.2f}"))
+    elif baseline is not None and baseline.within_margin is False and baseline.memory_per_gpu_gb is not None:
+        shown.append(("the baseline needs, over the cap", f"{baseline.memory_per_gpu_gb:.0f} GB"))
     if result.memory_per_gpu_gb is not None:
         shown.append(("GB a GPU", f"{result.memory_per_gpu_gb:.1f}"))
     if result.mfu is not None:
@@ -76,7 +78,7 @@ def _winner(source: ReportSource) -> str:
         _paragraph(configuration_text(result, record.trial)),
         _paragraph(ranking.note or "", "bad"),
         _paragraph(f"Accuracy: {result.confidence}" if result.confidence else "", "soft"),
-        "<details open><summary>workload file of the winner</summary>" + _copyable(overlay, "overlay") + "</details>" if overlay else "",
+        "<details><summary>workload file of the winner</summary>" + _copyable(overlay, "overlay") + "</details>" if overlay else "",
         _list([f"{warning.code}: {warning.text}" for warning in result.warnings]),
     )
 

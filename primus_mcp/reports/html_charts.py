@@ -10,6 +10,7 @@ WIDTH = 720
 PALETTE = 10
 """Colours `--c0` to `--c9` of the style sheet."""
 _LABEL = 170
+OTHERS = "others"
 
 
 def _svg(height: float, label: str, body: Sequence[str]) -> str:
@@ -38,8 +39,15 @@ def ticks(low: float, high: float, wanted: int = 5) -> list[float]:
 
 
 def stacked_bars(rows: Sequence[tuple[str, Mapping[str, float]]], unit: str, label: str, cap: tuple[str, float] | None = None) -> str:
-    """One bar a row, made of named parts in the order of the first row's sizes; `cap` draws a line."""
+    """One bar a row, made of named parts, largest first; the smallest of more than PALETTE parts are joined. `cap` draws a line."""
     names = sorted({name for _, parts in rows for name in parts}, key=lambda name: -max(parts.get(name, 0.0) for _, parts in rows))
+    if len(names) > PALETTE:
+        kept = names[: PALETTE - 1]
+        rows = [
+            (title, {**{n: parts[n] for n in kept if n in parts}, OTHERS: sum(v for n, v in parts.items() if n not in kept)})
+            for title, parts in rows
+        ]
+        names = [*kept, OTHERS]
     top = max([sum(max(0.0, v) for v in parts.values()) for _, parts in rows] + ([cap[1]] if cap else [])) or 1.0
     scale = (WIDTH - _LABEL - 90) / top
     body, y = [], 12.0
