@@ -127,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
-        with signals_stop():
+        with signals_stop(EXIT_STOPPED_EARLY):
             code = _run(sys.argv[1:] if argv is None else argv)
             sys.stdout.flush()
         return code

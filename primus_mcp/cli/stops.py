@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
@@ -24,23 +25,41 @@ class _Stops:
 
     def __init__(self) -> None:
         self.held = self.asked = False
+        self.exit_code = 1
 
-    def __call__(self, number: int, _: FrameType | None) -> None:
+    def __call__(self, number: int, frame: FrameType | None) -> None:
         first, self.asked = not self.asked, True
-        if not (self.held and first):
-            raise Stopped(signal.Signals(number).name)
+        if self.held and first:
+            return
+        if _importing(frame):
+            with suppress(OSError):
+                os.write(2, b"stopped\n")
+            os._exit(self.exit_code)
+        raise Stopped(signal.Signals(number).name)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Whether a module is being loaded. Some extension modules crash when an exception interrupts that; nothing is being written then."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 _STOPS = _Stops()
 
 
 @contextmanager
-def signals_stop() -> Iterator[None]:
-    """Within, a signal raises Stopped. One that is ignored (nohup, a shell's background job) or already handled stays as it is."""
+def signals_stop(exit_code: int) -> Iterator[None]:
+    """Within, a signal raises Stopped, or ends the process with `exit_code` while modules are loaded.
+
+    One that is ignored (nohup, a shell's background job) or already handled stays as it is.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _STOPS.held = _STOPS.asked = False
+    _STOPS.held, _STOPS.asked, _STOPS.exit_code = False, False, exit_code
     before = {}
     for number in (getattr(signal, name) for name in SIGNALS if hasattr(signal, name)):
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):

@@ -44,15 +44,32 @@ class RunDirectory:
         self.path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
+            self._identity = self._identify()
         except OSError as error:
             raise storage_error(error, path, "create") from error
         self._thread_lock = RLock()
         self._lock = FileLock(path / LOCK_NAME, timeout=LOCK_TIMEOUT_S)
 
+    def _identify(self) -> tuple[int, int]:
+        stat = self.path.stat()
+        return stat.st_dev, stat.st_ino
+
+    def _require_present(self) -> None:
+        """A folder that was deleted, or put in its place, lacks the trials that this run knows: writing on would make half a log."""
+        try:
+            present = self._identify() == self._identity
+        except FileNotFoundError:
+            present = False
+        except OSError as error:
+            raise storage_error(error, self.path, "write to") from error
+        if not present:
+            raise RunDirectoryError(f"{self.path} was removed or replaced while this run was writing to it; run again")
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder's lock, against other threads and other processes; reentrant; freed by the system when a process dies."""
         with self._thread_lock:
+            self._require_present()
             try:
                 self._lock.acquire()
             except Timeout as error:

@@ -41,14 +41,14 @@ def test_a_signal_in_the_middle_ends_with_code_4_and_all_artefacts_and_resume_co
 
 def test_a_signal_raises_a_subclass_of_keyboard_interrupt_and_the_old_handler_comes_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt) as caught, signals_stop():
+    with pytest.raises(KeyboardInterrupt) as caught, signals_stop(4):
         signal.raise_signal(signal.SIGTERM)
     assert type(caught.value) is Stopped, "a plain KeyboardInterrupt that passed an exec would end the process by the signal"
     assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_while_artefacts_are_written_the_first_signal_waits_and_the_second_stops() -> None:
-    with signals_stop(), signals_wait() as asked:
+    with signals_stop(4), signals_wait() as asked:
         assert not asked()
         signal.raise_signal(signal.SIGTERM)
         assert asked()
@@ -59,7 +59,7 @@ def test_while_artefacts_are_written_the_first_signal_waits_and_the_second_stops
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     try:
-        with signals_stop():
+        with signals_stop(4):
             signal.raise_signal(signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -77,3 +77,11 @@ def test_a_path_of_any_characters_is_refused_in_one_line(capsys: pytest.CaptureF
     assert main(["evaluate", *other, flag, name]) == 2
     said = capsys.readouterr().err
     assert said.startswith("error: ") and said.count("\n") == 1 and "\a" not in said
+
+
+def test_a_signal_while_modules_are_loaded_ends_with_code_4_since_extension_modules_may_crash_on_an_exception(tmp_path: Path) -> None:
+    (tmp_path / "slow_module.py").write_text("import signal\nsignal.raise_signal(signal.SIGTERM)\n")
+    script = "import sys\nfrom primus_mcp.cli.stops import signals_stop\nwith signals_stop(4):\n    import slow_module\n"
+    words = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{script}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (4, "stopped\n")

@@ -133,3 +133,15 @@ def test_what_is_no_regular_file_is_refused_and_never_waited_for(tmp_path: Path,
         path.symlink_to("/dev/zero")
     with pytest.raises(RunDirectoryError, match=r"not a regular file; choose another --out-dir"):
         repair_tail(path)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_an_out_dir_that_is_removed_during_the_run_is_told_and_not_made_again(tmp_path: Path, replaced: bool) -> None:
+    folder = RunDirectory(tmp_path / "run")
+    folder.write("a.txt", "a")
+    (tmp_path / "run").rename(tmp_path / "elsewhere")
+    if replaced:
+        (tmp_path / "run").mkdir()
+    with pytest.raises(RunDirectoryError, match="was removed or replaced while this run"):
+        folder.write("b.txt", "b")
+    assert not (tmp_path / "run" / "b.txt").exists()
