@@ -12,8 +12,6 @@ from primus_mcp.errors import InputError
 if TYPE_CHECKING:
     from primus_mcp.validation.score import What
 
-HEADLINES = ("amd-headline", "nv-headline")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Rows, what of them, and how."""
@@ -28,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--leave-out",
         metavar="FAMILY",
-        help="fit four scales on the shipped rates without this family (each: all in turn), score it; not blind: the rates saw it",
+        help="score this family with every constant that runs of it set fitted to the others (each: all in turn, and by halves)",
     )
     parser.add_argument("--groups-only", action="store_true", help="print groups, skipped rows and assumptions, not every row")
 
@@ -36,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; write the JSON."""
     from primus_mcp.cli.main import EXIT_OK
-    from primus_mcp.validation.refit import leave_out
+    from primus_mcp.validation.refit import SUITES, leave_out
     from primus_mcp.validation.report import document, leave_out_report, report
     from primus_mcp.validation.rows import read_rows, shipped_rows
     from primus_mcp.validation.score import score
@@ -46,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         known = sorted({suite for row in rows for suite in row.suite})
         raise InputError(f"no row of suite {arguments.suite!r}", where="--suite", remedy=f"known: {', '.join(known) or 'none'}")
     if arguments.leave_out is not None:
-        suites = (arguments.suite,) if arguments.suite else HEADLINES
+        suites = (arguments.suite,) if arguments.suite else SUITES
         print(leave_out_report(leave_out(rows, arguments.leave_out, suites=suites, backend=arguments.backend)))
         return EXIT_OK
     what: tuple[What, ...] = (arguments.what,) if arguments.what else ("time", "memory")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
@@ -26,6 +27,8 @@ class Constant(BaseModel):
     range: tuple[float, float]
     source: str = Field(min_length=1)
     kind: Evidence = "estimated"
+    fitted_on: tuple[str, ...] = ()
+    """Families of models whose whole runs set the value; empty: code, data sheets, micro-benchmarks or judgement did."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Constant:
@@ -61,12 +64,22 @@ def load_constants(group: str) -> Mapping[str, Constant]:
 MEMORY: Mapping[str, Constant] = load_constants("memory")
 """Constants of `catalog/engine/memory.yaml`."""
 
-TIME: Mapping[str, float] = MappingProxyType(
-    {name: fields["value"] for name, fields in _read_group("time").items() if not isinstance(fields["value"], list)}
-)
+_TIME = {name: float(fields["value"]) for name, fields in _read_group("time").items() if not isinstance(fields["value"], list)}
+TIME: Mapping[str, float] = MappingProxyType(_TIME)
 """Plain values of `catalog/engine/time.yaml`."""
 
 TIME_PAIRS: Mapping[str, tuple[float, float]] = MappingProxyType(
     {name: (fields["value"][0], fields["value"][1]) for name, fields in _read_group("time").items() if isinstance(fields["value"], list)}
 )
 """Values of `catalog/engine/time.yaml` that come in pairs."""
+
+
+@contextmanager
+def time_values(changes: Mapping[str, float]) -> Iterator[None]:
+    """Other values of time constants inside the block, for refits. Costs already memoised do not see them: price under new `Rates`."""
+    before = {name: _TIME[name] for name in changes}
+    _TIME.update(changes)
+    try:
+        yield
+    finally:
+        _TIME.update(before)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from types import MappingProxyType
 from typing import Any, cast
 
 from primus_mcp.errors import InputError, UnknownFigureError
@@ -30,7 +31,7 @@ _PROFILE_RATES = (
     "grouped_gemm_efficiency",
 )
 _MAX_DERIVATIONS = 4
-_ENTRY_KEYS = frozenset({"value", "source", "range", "note", "derived_from", "scale_with"})
+_ENTRY_KEYS = frozenset({"value", "source", "range", "note", "derived_from", "scale_with", "fitted_on"})
 
 
 class Figures(dict[str, float]):
@@ -83,9 +84,11 @@ def gpu_aliases() -> dict[str, str]:
 class _Reader:
     """Reads figures of one GPU file by dotted path, and remembers where each came from."""
 
-    def __init__(self, name: str, document: Mapping[str, Any] | None = None) -> None:
-        self.name = name
-        self.document = catalogue_document(name) if document is None else document
+    def __init__(
+        self, name: str, document: Mapping[str, Any] | None = None, changed: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    ) -> None:
+        self.name, self._changed = name, changed
+        self.document = changed.get(name) or (catalogue_document(name) if document is None else document)
         self.sources: dict[str, str] = {}
 
     def raw(self, path: tuple[str, ...]) -> object:
@@ -114,7 +117,7 @@ class _Reader:
             return float(entry["value"])
         if depth >= _MAX_DERIVATIONS:
             raise InputError(f"figure {label} is derived in a circle", where=f"catalog/hardware/{self.name}.yaml")
-        sibling = _Reader(str(entry["derived_from"]))
+        sibling = _Reader(str(entry["derived_from"]), changed=self._changed)
         value = sibling.figure(*path, depth=depth + 1)
         scale = entry.get("scale_with")
         if scale is not None:
@@ -195,11 +198,14 @@ def _load(name: str) -> GpuProfile:
     return read_profile(name, catalogue_document(name))
 
 
-def read_profile(name: str, document: Mapping[str, Any]) -> GpuProfile:
-    """A document with every figure to a profile. Raises UnknownFigureError for a missing one."""
-    reader = _Reader(name, document)
+def read_profile(name: str, document: Mapping[str, Any], *, changed: Mapping[str, Mapping[str, Any]] = MappingProxyType({})) -> GpuProfile:
+    """A document with every figure to a profile. `changed`: documents that replace the catalogue's, by name (for refits).
+
+    Raises UnknownFigureError for a missing figure.
+    """
+    reader = _Reader(name, document, changed)
     vendor = cast("Vendor", str(reader.raw(("vendor",))))
-    family = _Reader(f"family_{vendor}")
+    family = _Reader(f"family_{vendor}", changed=changed)
     boost_hz = reader.figure("device", "boost_clock_mhz") * MHZ
     names = [str(key) for key in cast("Mapping[str, object]", reader.raw(("profiles",)))]
     profiles = {profile: _software_profile(reader, family, profile) for profile in names}

@@ -1,4 +1,4 @@
-"""How many figures of the engine were set against end-to-end runs: what a small error has to be read against."""
+"""Which figures of the catalogue were set against whole training runs, of which families of models: their `fitted_on`."""
 
 from __future__ import annotations
 
@@ -9,45 +9,69 @@ from typing import Any
 
 from primus_mcp.inputs.yaml_loader import parse_text
 
-FITTED = ("fit", "single-node", "rows", "residual", "intercept")
-"""Words of a source that say that the figure was set against whole training runs."""
-_GROUPS = ("time", "memory")
+TIME_FILE, MEMORY_FILE = "time", "memory"
+_NO_RATES = ("device", "network")
+"""Parts of a GPU's file that hold data-sheet figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FreeConstants:
-    """Names of the constants that were fitted: of the engine, and rates of GPUs."""
+class Fitted:
+    """One constant: its file, the keys that lead to it, its value and credible range, and the families that it was set on."""
 
-    engine: tuple[str, ...]
-    hardware: tuple[str, ...]
+    file: str
+    path: tuple[str, ...]
+    value: float
+    low: float
+    high: float
+    families: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """For tables."""
+        return f"{self.file}: {'.'.join(self.path)}"
+
+    @property
+    def of_engine(self) -> bool:
+        """Of catalog/engine, not of a GPU."""
+        return self.file in (TIME_FILE, MEMORY_FILE)
 
 
-def is_fitted(source: str) -> bool:
-    """Whether a source says that its figure was set against runs."""
-    return any(word in source.lower() for word in FITTED)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """The constants that runs set, and how many the catalogue holds in all (without data sheets)."""
+
+    fitted: tuple[Fitted, ...]
+    total: int
 
 
-def _entries(node: Any, path: str) -> list[tuple[str, str]]:
-    """(path, source) of every figure below a node."""
+def _entries(node: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], Mapping[str, Any]]]:
+    """(keys, entry) of every figure below a node; one that is derived from a sibling is the sibling's."""
     if not isinstance(node, Mapping):
         return []
     if "source" in node and ("value" in node or "derived_from" in node):
-        return [(path, str(node["source"]))] if "value" in node else []
-    return [entry for key, value in node.items() for entry in _entries(value, f"{path}.{key}" if path else str(key))]
+        return [(path, node)] if "value" in node else []
+    return [entry for key, value in node.items() for entry in _entries(value, (*path, str(key)))]
 
 
-def _fitted(folder: str, name: str) -> list[str]:
-    text = (files("primus_mcp.catalog") / folder / f"{name}.yaml").read_text(encoding="utf-8")
-    document = parse_text(text, f"catalog/{folder}/{name}.yaml")
-    return [f"{name}: {path}" for path, source in _entries(document, "") if is_fitted(source)]
+def _files() -> list[tuple[str, Mapping[str, Any]]]:
+    found = []
+    for folder in ("engine", "hardware"):
+        for entry in sorted((files("primus_mcp.catalog") / folder).iterdir(), key=lambda item: item.name):
+            if entry.name.endswith(".yaml"):
+                text = entry.read_text(encoding="utf-8")
+                found.append((entry.name.removesuffix(".yaml"), parse_text(text, f"catalog/{folder}/{entry.name}")))
+    return found
 
 
-def free_constants() -> FreeConstants:
-    """Fitted constants of catalog/engine and fitted rates of catalog/hardware."""
-    hardware = sorted(
-        entry.name.removesuffix(".yaml") for entry in (files("primus_mcp.catalog") / "hardware").iterdir() if entry.name.endswith(".yaml")
-    )
-    return FreeConstants(
-        engine=tuple(found for group in _GROUPS for found in _fitted("engine", group)),
-        hardware=tuple(found for name in hardware for found in _fitted("hardware", name)),
-    )
+def _fitted(file: str, path: tuple[str, ...], entry: Mapping[str, Any]) -> Fitted:
+    value = float(entry["value"])
+    low, high = entry.get("range", (value, value))
+    return Fitted(file=file, path=path, value=value, low=float(low), high=float(high), families=tuple(entry["fitted_on"]))
+
+
+def audit() -> Audit:
+    """Every constant of catalog/engine and every rate of catalog/hardware, by its `fitted_on`."""
+    entries = [
+        (file, path, entry) for file, document in _files() for path, entry in _entries(document, ()) if path and path[0] not in _NO_RATES
+    ]
+    return Audit(fitted=tuple(_fitted(*entry) for entry in entries if entry[2]["fitted_on"]), total=len(entries))

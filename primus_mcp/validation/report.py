@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from primus_mcp.validation.constants import free_constants
+from primus_mcp.validation.constants import Audit, audit
 from primus_mcp.validation.groups import Group, grouped, ladders
-from primus_mcp.validation.refit import LeftOut
+from primus_mcp.validation.refit import LeftOut, mean_of
 from primus_mcp.validation.score import Scored
 from primus_mcp.validation.statistics import Statistics
 
@@ -75,27 +75,42 @@ def assumption_lines(scored: Sequence[Scored]) -> list[str]:
     return [f"assumed in {count:3}: {text}" for text, count in counts.most_common()]
 
 
+def audit_line(found: Audit) -> str:
+    """How many constants runs set."""
+    engine = sum(constant.of_engine for constant in found.fitted)
+    return (
+        f"constants set against whole runs: {engine} of the engine, {len(found.fitted) - engine} rates of GPUs, "
+        f"of {found.total} constants (catalogue, fitted_on)"
+    )
+
+
 def report(scored: Sequence[Scored], *, rows: bool = True) -> str:
     """The whole report."""
-    free = free_constants()
     lines = row_lines(scored) if rows else []
     lines += [*table_lines(scored), "", *skipped_lines(scored), *assumption_lines(scored)]
-    lines.append(f"constants set against whole runs: {len(free.engine)} of the engine, {len(free.hardware)} rates of GPUs")
+    lines.append(audit_line(audit()))
     return "\n".join(lines).strip()
 
 
 def leave_out_report(found: Sequence[LeftOut]) -> str:
-    """One line a family, then the mean over configurations of each vendor."""
-    lines = [f"{'family left out':24} {'vendor':8} {'conf.':>5} {'fitted on':>9} {'shipped':>8} {'refitted':>9}   scales of the refit"]
+    """One line a family, the mean over families of each vendor, then the two halves of its families, each scored by the other."""
+    lines = [f"{'left out':46} {'vendor':7} {'conf.':>5} {'others':>6} {'shipped':>8} {'bias':>7} {'blind':>7} {'bias':>7}   refitted"]
+
+    def line(name: str, vendor: str, counts: str, own: Sequence[LeftOut], moved: str) -> str:
+        figures = [mean_of(own, "shipped"), mean_of(own, "shipped_bias"), mean_of(own, "refitted"), mean_of(own, "refitted_bias")]
+        texts = (f"{_percent(value, sign=bool(i % 2)):>7}" for i, value in enumerate(figures))
+        return f"{name:46} {vendor:7} {counts}  {' '.join(texts)}   {moved}"
+
     for item in found:
-        scales = ", ".join(f"{name} {value:.2f}" for name, value in item.scales.items() if value != 1.0) or "none moved"
-        numbers = f"{item.configurations:5} {item.fitted_on:9} {_percent(item.shipped):>8} {_percent(item.refitted):>9}"
-        lines.append(f"{item.family:24} {item.vendor:8} {numbers}   {scales}")
+        moved = f"{len(item.constants)} constants" if item.constants else "none saw it"
+        lines.append(line(", ".join(item.families)[:46], item.vendor, f"{item.configurations:5} {item.fitted_on:6}", [item], moved))
     for vendor in sorted({item.vendor for item in found}):
-        own = [item for item in found if item.vendor == vendor]
-        total = sum(item.configurations for item in own)
-        shipped, refitted = (sum(getattr(item, name) * item.configurations for item in own) / total for name in ("shipped", "refitted"))
-        lines.append(f"{'all of them':24} {vendor:8} {total:5} {'':9} {_percent(shipped):>8} {_percent(refitted):>9}")
+        for title, own in (
+            ("mean of families left out in turn", [item for item in found if item.vendor == vendor and len(item.families) == 1]),
+            ("mean of halves, each blind of itself", [item for item in found if item.vendor == vendor and len(item.families) > 1]),
+        ):
+            if len(own) > 1:
+                lines.append(line(title, vendor, f"{sum(item.configurations for item in own):5} {'':6}", own, ""))
     return "\n".join(lines)
 
 
@@ -115,11 +130,11 @@ def document(scored: Sequence[Scored]) -> dict[str, Any]:
         for item in scored
     ]
     groups = {f"{group.what}: {group.name}": asdict(found) for group, found in grouped(scored).items()}
-    free = free_constants()
+    found_constants = audit()
     return {
         "rows": rows,
         "groups": groups,
         "ladders": [asdict(ladder) for ladder in ladders(scored)],
         "skipped": dict(Counter(item.skipped_reason for item in scored if item.skipped_reason)),
-        "free_constants": asdict(free),
+        "free_constants": [{"name": constant.name, "fitted_on": list(constant.families)} for constant in found_constants.fitted],
     }

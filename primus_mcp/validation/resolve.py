@@ -157,7 +157,7 @@ def _apply_texts(draft: Draft, row: Row, flags: str) -> None:
 
 
 def _cluster(row: Row, draft: Draft, profile: str | None) -> tuple[Cluster, bool]:
-    """The row's GPUs on its software profile: the newest that begins no later than the row, else the oldest; undated rows take the newest."""
+    """The row's GPUs on its software profile: the newest begun by the row's date, else the oldest; undated rows take the newest."""
     assert row.n_gpus is not None
     gpu = _gpu(row)
     per_node = min(row.n_gpus, gpu.network.nics_per_node)

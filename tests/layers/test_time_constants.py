@@ -16,7 +16,7 @@ ROOM = Path(primus_mcp.__file__).parent / "projection"
 def test_every_constant_states_unit_range_and_source() -> None:
     text = (files("primus_mcp.catalog") / "engine" / "time.yaml").read_text(encoding="utf-8")
     for name, fields in yaml.safe_load(text).items():
-        assert set(fields) == {"value", "unit", "range", "source"}, name
+        assert set(fields) == {"value", "unit", "range", "source", "fitted_on"}, name
         assert fields["source"], name
         if not isinstance(fields["value"], list):
             low, high = fields["range"]

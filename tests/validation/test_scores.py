@@ -7,14 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from primus_mcp.inputs.hardware_files import gpu_profile
-from primus_mcp.validation.constants import free_constants, is_fitted
+from primus_mcp.inputs.constants import TIME
+from primus_mcp.validation.constants import audit
 from primus_mcp.validation.groups import GROUPS, grouped, ladders
-from primus_mcp.validation.refit import SCALES, family_of, leave_out, scaled_profile
+from primus_mcp.validation.refit import collect, family_of, halves, leave_out
 from primus_mcp.validation.report import document, report
+from primus_mcp.validation.resolve import resolve
 from primus_mcp.validation.rows import Row, shipped_rows
 from primus_mcp.validation.score import Scored, score
 from primus_mcp.validation.statistics import percentile, spearman, statistics
+from primus_mcp.validation.trial_constants import Pricer
 
 
 def scored(measured: float, predicted: float, **changes: object) -> Scored:
@@ -111,20 +113,25 @@ def test_the_report_lists_the_worst_row_first_and_counts_what_was_left_out() -> 
     assert "skipped   1 (memory): model is not in the catalogue" in text
 
 
-def test_fitted_constants_are_counted_by_what_their_sources_say() -> None:
-    assert is_fitted("fitted on single-node rows") and not is_fitted("counted: one cast a linear input")
-    free = free_constants()
-    assert free.engine and all(":" in name for name in (*free.engine, *free.hardware))
+def test_every_constant_says_which_families_of_runs_set_it() -> None:
+    found = audit()
+    assert found.total > 200 and 0 < len(found.fitted) < 60
+    assert all(constant.low <= constant.value <= constant.high and constant.families for constant in found.fitted)
 
 
-def test_scales_of_one_change_nothing_and_an_efficiency_never_passes_one() -> None:
-    profile = next(iter(gpu_profile("mi355x").profiles.values()))
-    ones = dict.fromkeys(SCALES, 1.0)
-    same = scaled_profile(profile, ones)
-    assert all(getattr(same, name) == getattr(profile, name) for name in profile.__dataclass_fields__)
-    double = scaled_profile(profile, dict.fromkeys(SCALES, 2.0))
-    assert double.sustained_flops["bf16"] == 2 * profile.sustained_flops["bf16"]
-    assert double.elementwise_hbm_efficiency <= 1 and double.deepep_link_efficiency <= 1
+def test_a_fitted_constant_has_a_range_that_its_source_gives() -> None:
+    single = [constant.name for constant in audit().fitted if constant.low == constant.high]
+    assert not single, f"nothing to refit in {single}"
+
+
+def test_other_constants_price_a_case_otherwise_and_leave_the_shipped_ones_alone() -> None:
+    row = next(row for row in shipped_rows() if row.id == "amd-primus-dsv2lite-mi355x-mbs1-baseline")
+    case, pricer = resolve(row, row.flags or ""), Pricer("roofline")
+    before = pricer.tokens_per_s(case)
+    (more_host,) = pricer.speeds([case], {("time", ("host_work.moe",)): 2 * TIME["host_work.moe"]})
+    (slow_links,) = pricer.speeds([case], {("mi355x", ("profiles", "rocm-2026", "all_to_all_link_efficiency")): 0.1})
+    (slow_hbm,) = pricer.speeds([case], {("family_amd", ("rates", "elementwise_hbm_efficiency")): 0.2})
+    assert max(more_host, slow_links, slow_hbm) < before == pricer.tokens_per_s(case)
 
 
 def test_families_are_names_without_sizes() -> None:
@@ -137,7 +144,15 @@ def test_families_are_names_without_sizes() -> None:
     ]
 
 
-def test_a_family_is_scored_with_scales_fitted_to_the_others() -> None:
+def test_a_family_is_scored_with_constants_that_did_not_see_it() -> None:
     (found,) = leave_out(shipped_rows(), "qwen3", suites=("amd-headline",), backend="roofline")
-    assert found.vendor == "amd" and found.fitted_on >= 6
-    assert 0 < found.refitted < 1 and set(found.scales) == set(SCALES)
+    ranges = {constant.name: (constant.low, constant.high) for constant in audit().fitted}
+    assert found.vendor == "amd" and found.fitted_on >= 6 and 0 < found.refitted < 1
+    assert all("qwen3" in next(c.families for c in audit().fitted if c.name == name) for name, _ in found.constants)
+    assert all(ranges[name][0] * 0.999 <= value <= ranges[name][1] * 1.001 for name, value in found.constants)
+
+
+def test_halves_share_no_family_and_leave_none_out() -> None:
+    samples = collect(shipped_rows(), ("amd-headline",), "roofline")
+    first, second = halves(samples)
+    assert not set(first) & set(second) and set(first) | set(second) == {sample.family for sample in samples}

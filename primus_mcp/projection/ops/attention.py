@@ -36,7 +36,8 @@ def flash_attention_s(
 
     t = F (1 + s0 / extent) / (A c) + t0,  F = 2 mbs pairs heads (d_qk + d_v) / CP forward, 2.5 F backward; extent = min(s, window).
     A (asymptote), s0 (ramp), t0 (fill and drain) are figures of the software profile per direction, fitted to published kernel tables;
-    c is the factor of latent (MLA) heads, or of heads no wider than 64, times that of FP8 products. Grouped-query attention changes traffic, not this time.
+    c is the factor of latent (MLA) heads, or of heads no wider than 64, times that of FP8 products.
+    Grouped-query attention changes traffic, not this time.
     Known error: 5% on d = 128 from 2k to 16k (MI355X, MI300X forward), 15-20% for MLA backward.
     """
     figures = cluster.profile.figures

@@ -16,13 +16,13 @@ PartName = Literal["dense", "dense_windowed", "moe", "moe_windowed", "embedding"
 class MeasuredParts:
     """What a measured run says about one configuration. Compared by identity, so that it can key the cache of stage costs.
 
-    `parts` replace layers and ends of the model whole. `traffic` (see `Rates.measured`) and `optimizer` are measured over modelled
-    seconds, applied to whatever size the target has; 1 where nothing was measured.
+    `parts` replace layers and ends of the model whole. `traffic` (see `Rates.measured`) is measured over modelled seconds,
+    applied to whatever size the target has. `update_s_per_element` replaces the optimizer's model; None: it stays.
     """
 
     parts: Mapping[PartName, PartCost] = field(default_factory=dict)
     traffic: Mapping[Traffic, tuple[tuple[float, float], ...]] = field(default_factory=dict)
-    optimizer: float = 1.0
+    update_s_per_element: float | None = None
 
 
 UNMEASURED = MeasuredParts()

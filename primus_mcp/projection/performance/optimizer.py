@@ -19,9 +19,14 @@ def step_bytes(config: TrainingConfig) -> float:
     return 2 * (config.main_param_bytes + moments) + gradient_passes * config.main_grad_bytes + BF16_BYTES
 
 
-def optimizer_s(rates: Rates, config: TrainingConfig, placement: Placement, parameters: RankParameters) -> float:
-    """Owned elements x bytes / (eff W) + fixed. Sharded: dense over DP x CP, experts over expert DP; otherwise whole."""
+def owned_elements(config: TrainingConfig, placement: Placement, parameters: RankParameters) -> float:
+    """Elements that a rank updates. Sharded: dense over DP x CP, experts over expert DP; otherwise all."""
     sharded = config.use_distributed_optimizer or config.use_torch_fsdp2
-    owned = parameters.dense / (placement.dp * config.cp) + parameters.expert / placement.expert_dp if sharded else float(parameters.total)
+    return parameters.dense / (placement.dp * config.cp) + parameters.expert / placement.expert_dp if sharded else float(parameters.total)
+
+
+def optimizer_s(rates: Rates, config: TrainingConfig, placement: Placement, parameters: RankParameters) -> float:
+    """Owned elements x bytes / (eff W) + fixed."""
+    owned = owned_elements(config, placement, parameters)
     bandwidth = rates.cluster.gpu.hbm_bandwidth_bytes_per_s * TIME["optimizer_hbm_efficiency"]
     return owned * step_bytes(config) / bandwidth + TIME["optimizer_fixed_s"]

@@ -17,7 +17,7 @@ from primus_mcp.projection.performance.critical import IterationTime, RankTime, 
 from primus_mcp.projection.performance.exchange import rank_exchange, trained_parameters
 from primus_mcp.projection.performance.flops import expert_gemm_flops, model_flops_per_sequence
 from primus_mcp.projection.performance.measured import UNMEASURED, MeasuredParts
-from primus_mcp.projection.performance.optimizer import optimizer_s
+from primus_mcp.projection.performance.optimizer import optimizer_s, owned_elements
 from primus_mcp.projection.performance.pipeline_time import hop_s, timeline
 from primus_mcp.projection.performance.record import PerformanceProjection
 from primus_mcp.projection.performance.stages import StageCost, stage_cost
@@ -50,17 +50,20 @@ def _rank_time(
     stages: tuple[StageCost, ...],
     run: Timeline,
     rank: int,
-    optimizer: float,
+    update_s_per_element: float | None,
 ) -> RankTime:
     own = tuple(stage for stage, owner in zip(stages, placement.owner, strict=True) if owner == rank)
     lora_rank = config.lora_rank if config.finetune == "lora" else None
     parameters = trained_parameters(arch, placement.of_rank(rank), config.tp, config.ep, config.etp, lora_rank, config.lora_targets)
     times = sum(s.forward_s for s in own), sum(s.backward_s + s.weight_s for s in own)
+    update_s = optimizer_s(rates, config, placement, parameters)
+    if update_s_per_element is not None:
+        update_s = update_s_per_element * owned_elements(config, placement, parameters)
     ends_of_model = (placement.owner[0] == rank) + (placement.owner[-1] == rank)
     return RankTime(
         stages=own,
         exchange=rank_exchange(rates, arch, config, placement, rank, parameters, times),
-        optimizer_s=optimizer_s(rates, config, placement, parameters) * optimizer,
+        optimizer_s=update_s,
         end_s=run.rank_end_s[rank],
         busy_s=run.rank_busy_s[rank],
         sends=placement.micro_batches * (2 * placement.vpp - ends_of_model),
@@ -74,11 +77,11 @@ def _iteration(
     placement: Placement,
     stages: tuple[StageCost, ...],
     one_hop_s: float,
-    optimizer: float,
+    update_s_per_element: float | None,
 ) -> tuple[IterationTime, Timeline]:
     run = timeline(config, placement, stages, one_hop_s)
     free = timeline(config, placement, stages, 0.0) if one_hop_s else run
-    ranks = tuple(_rank_time(rates, arch, config, placement, stages, run, rank, optimizer) for rank in range(placement.pp))
+    ranks = tuple(_rank_time(rates, arch, config, placement, stages, run, rank, update_s_per_element) for rank in range(placement.pp))
     return iteration_time(ranks, free.step_s, placement.micro_batches, one_hop_s), run
 
 
@@ -103,7 +106,7 @@ def project_performance(
     settings = layer_settings(config)
     stages = tuple(stage_cost(rates, arch, settings, chunk, config.recompute, measured) for chunk in placement.chunks)
     one_hop_s = hop_s(rates, arch, settings, config.pp, cluster.world_size, scatter=config.scatter_p2p)
-    iteration, run = _iteration(rates, arch, config, placement, stages, one_hop_s, measured.optimizer)
+    iteration, run = _iteration(rates, arch, config, placement, stages, one_hop_s, measured.update_s_per_element)
     total_s = iteration.total_s
     flops = config.gbs * model_flops_per_sequence(arch, config.tp, trains_weights=settings.trains_weights)
     precision = gemm_precision(arch, settings)
