@@ -54,7 +54,7 @@ def _entries(node: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], Ma
 
 
 def _files() -> list[tuple[str, Mapping[str, Any]]]:
-    found = []
+    found: list[tuple[str, Mapping[str, Any]]] = []
     for folder in ("engine", "hardware"):
         for entry in sorted((files("primus_mcp.catalog") / folder).iterdir(), key=lambda item: item.name):
             if entry.name.endswith(".yaml"):

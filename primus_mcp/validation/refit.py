@@ -201,4 +201,4 @@ def leave_out(rows: Sequence[Row], family: str, *, suites: Sequence[str], backen
 
 def mean_of(found: Sequence[LeftOut], figure: str) -> float:
     """A figure, weighted by configurations."""
-    return mean(getattr(item, figure) for item in found for _ in range(item.configurations))
+    return float(mean(getattr(item, figure) for item in found for _ in range(item.configurations)))

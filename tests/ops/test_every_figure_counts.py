@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ RATES = (
 
 def _outputs(cluster: Cluster) -> list[float]:
     gemm = RooflineGemm(cluster)
-    shape = {"mbs": 1, "seq_length": 4096, "heads": 16}
+    shape: dict[str, Any] = {"mbs": 1, "seq_length": 4096, "heads": 16}
     outputs = [gemm.seconds(300, 1100, 700, precision) for precision in ("bf16", "fp8", "fp4")]
     outputs += [
         grouped_seconds(gemm, cluster, m=256, n=512, k=8192, groups=32, precision="bf16", kernel=kernel)

@@ -57,7 +57,7 @@ def _expert_linears(rates: Rates, arch: Architecture, experts: MixtureOfExperts,
             module="moe",
             cast_rows=_walked_rows(rows, settings),
             casts_input=not (fused and last),
-            casts_gradient=not fused or last,
+            casts_gradient=not fused or bool(last),
         )
         for last, (outputs, inputs) in enumerate(sides)
     )
