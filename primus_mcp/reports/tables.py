@@ -88,11 +88,11 @@ def trials_table(records: Sequence[TrialRecord], rows: int = DEFAULT_ROWS) -> Ta
 
 
 def refusals(results: Sequence[EvaluationResult]) -> list[tuple[str, int, str]]:
-    """(rule, how many trials it refused, one of its reasons), the most frequent first."""
+    """(rule, how many trials it refused, the reason of one that the fewest rules refused), the most frequent first."""
     counts: Counter[str] = Counter()
     example: dict[str, str] = {}
-    for result in results:
-        for rule in result.refused_by if not result.legal else []:
+    for result in sorted((result for result in results if not result.legal), key=lambda result: len(result.refused_by)):
+        for rule in result.refused_by:
             counts[rule] += 1
             example.setdefault(rule, result.reason or "")
     return [(rule, count, example[rule]) for rule, count in counts.most_common()]

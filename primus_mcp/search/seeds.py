@@ -159,12 +159,17 @@ def _beside_grid(knobs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _grid(plan: _Plan, levers: Mapping[str, Any], undecided: Mapping[str, Any]) -> Iterator[Seed | None]:
     """The grid with the levers, each topology until one of its points fits; None after each that does. Undecided levers are used
-    wherever that fits: the grid is walked with them, then without them.
+    wherever that fits: the grid is walked with them, then without them. Where no lever was ever judged, they may be what no topology
+    takes: while nothing fits, weaker expert exchanges follow, at last the workload's own levers.
     """
     points = grid(plan.workload, plan.cluster)
     settled: set[tuple[int, int, int, int]] = set()
     for variant in [{**levers, **undecided}, dict(levers)] if undecided else [dict(levers)]:
         yield from _walk(plan, points, variant, settled)
+    others = {name: value for name, value in levers.items() if name not in ("use_turbo_deepep", "sync_free_stage")}
+    for weaker in [*({**others, **exchange} for exchange in _exchange_levers(plan.workload)[1:]), {}]:
+        if plan.best is None:
+            yield from _walk(plan, points, weaker, settled)
 
 
 def _walk(
@@ -189,13 +194,16 @@ def _walk(
             yield None
 
 
-def _smallest(plan: _Plan, levers: Mapping[str, Any]) -> Iterator[Seed]:
-    """When nothing fits: the points that spread the model widest, so that the log says how much is missing."""
+def _smallest(plan: _Plan) -> Iterator[Seed]:
+    """When nothing fits: the points that spread the model widest, so that the log says how much is missing.
+
+    With the workload's own levers: FP8 copies and exchange buffers only add, and a lever may be illegal everywhere.
+    """
     points = [point for point in grid(plan.workload, plan.cluster) if point.recompute == "full"]
     points.sort(key=lambda point: (point.mbs, -point.tp * point.pp * point.cp * point.ep))
     for point in points[:SMALLEST_POINTS]:
         label = f"smallest: TP{point.tp} PP{point.pp} EP{point.ep} CP{point.cp} MBS{point.mbs} recompute full"
-        yield from plan.offer(label, grid_knobs(point, plan.workload, levers))
+        yield from plan.offer(label, grid_knobs(point, plan.workload, {}))
 
 
 def _settle_levers(plan: _Plan) -> Iterator[Seed]:
@@ -252,4 +260,4 @@ def seed_plan(
             yield from _refine(plan)
     yield from _refine(plan)
     if plan.best is None:
-        yield from _smallest(plan, levers)
+        yield from _smallest(plan)

@@ -77,8 +77,8 @@ def _free_values(workload: Workload, cluster: Cluster) -> dict[str, list[KnobVal
     depths = pp_values(arch, cluster)
     deepest_free = min((pp for pp in depths if pp > 1), default=1)
     switch: list[KnobValue] = [False, True]
-    fp8: list[KnobValue] = ["none", "hybrid", "e4m3"]
-    if arch.latent_attention is None:
+    fp8: list[KnobValue] = ["none", "hybrid", "e4m3"] if "fp8" in cluster.gpu.peak_flops else ["none"]
+    if arch.latent_attention is None and len(fp8) > 1:
         fp8 += ["delayed", "mxfp8"] if cluster.gpu.supports_mxfp8 else ["delayed"]
     experts = ep_values(arch, cluster)
     return {

@@ -12,9 +12,11 @@ import pytest
 from primus_mcp.evaluation.evaluators import Rules, make_evaluator
 from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.hardware import Cluster
+from primus_mcp.inputs.model_workload import workload_from_model
 from primus_mcp.inputs.workload import Workload, read_workload
 from primus_mcp.search.seeds import Seed, seed_plan
 from primus_mcp.search.topologies import grid
+from primus_mcp.space.adapted import adapt_baseline
 from primus_mcp.space.knobs import KnobValue, TrialConfig
 from primus_mcp.space.legality import check_legality
 from primus_mcp.space.trainer_keys import resolve
@@ -54,6 +56,10 @@ class Pricing:
 
     def best(self) -> float:
         return max((score for score in self.scores.values() if score is not None), default=0.0)
+
+
+def _on(target: Cluster, model: str) -> Workload:
+    return adapt_baseline(workload_from_model(model), target).workload
 
 
 def test_the_first_seed_is_the_baseline_and_no_two_resolve_to_the_same(mixtral: Workload, cluster: Cluster) -> None:
@@ -183,3 +189,31 @@ def test_a_large_vpp_is_tried_where_the_next_one_does_not_fit(mixtral: Workload,
 
     seeds = _told(mixtral, cluster, score, 12)
     assert any(score(seed) == 2.0 for seed in seeds)
+
+
+def test_a_lever_that_is_illegal_everywhere_does_not_hide_the_grid() -> None:
+    """Kimi-K2's router bias excludes sync-free MoE, and its baseline does not fit: no lever is judged before the grid is walked."""
+    target = make_cluster("mi355x", num_nodes=16)
+    pricing = Pricing(_on(target, "kimi_k2"), target)
+    pricing.run(4)
+    best = max(pricing.scores, key=lambda trial: pricing.scores[trial] or 0.0)
+    assert pricing.best() > 0
+    assert best.use_turbo_deepep
+    assert not best.sync_free_stage
+
+
+def test_a_gpu_without_fp8_is_seeded_without_it() -> None:
+    target = make_cluster("a100", num_nodes=1)
+    pricing = Pricing(_on(target, "llama3.1_8B"), target)
+    pricing.run(3)
+    assert pricing.best() > 0
+    assert not [trial for trial, score in pricing.scores.items() if trial.fp8 == "hybrid" and score]
+
+
+def test_where_nothing_fits_the_smallest_points_are_legal_and_tell_how_much_is_missing() -> None:
+    target = make_cluster("a100", num_nodes=2)
+    pricing = Pricing(_on(target, "kimi_k2"), target)
+    smallest = [seed for seed in pricing.run(1) if seed.label.startswith("smallest")]
+    results = [pricing.evaluator.evaluate(seed.trial) for seed in smallest]
+    assert sum(result.legal for result in results) > len(results) / 2
+    assert min(result.memory_per_gpu_gb for result in results if result.memory_per_gpu_gb) < 1500

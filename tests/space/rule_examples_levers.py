@@ -127,6 +127,7 @@ EXAMPLES = [
         trial={"fp8": "delayed"},
         mended_trial={"fp8": "hybrid"},
     ),
+    Example("fp8-gpu", ("hybrid", "a100", "312"), gpu="a100", trial={"fp8": "hybrid"}, mended_gpu="h100"),
     Example("F11", ("32-element", "mi300x"), gpu="mi300x", trial={"fp8": "mxfp8"}, mended_gpu="mi355x"),
     Example(
         "F12", ("TP 8", "1793", "16"), arguments={"ffn_hidden_size": 14344}, trial={"tp": 8, "fp8": "hybrid"}, mended_trial={"fp8": "none"}

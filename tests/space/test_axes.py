@@ -27,6 +27,11 @@ def test_a_dense_model_has_no_expert_axes() -> None:
     assert axes["sync_free_stage"] == (0,)
 
 
+def test_no_fp8_is_offered_where_the_gpu_has_no_fp8_matrix_cores() -> None:
+    assert legal_axes(make_workload("dense"), nodes(gpu="a100"))["fp8"] == ("none",)
+    assert "hybrid" in legal_axes(make_workload("dense"), nodes(gpu="h100"))["fp8"]
+
+
 def test_mxfp8_is_offered_where_the_gpu_has_it_and_the_model_may_use_it() -> None:
     assert "mxfp8" in legal_axes(make_workload("dense"), nodes())["fp8"]
     assert "mxfp8" not in legal_axes(make_workload("dense"), nodes(gpu="mi300x"))["fp8"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from primus_mcp.space.rules.base import Case, RuleBook, engine, megatron, primus, turbo
+from primus_mcp.units import TFLOPS
 
 book = RuleBook()
 _VALIDATION = "backends/megatron/patches/args/rocm_arg_validation.py"
@@ -31,6 +32,17 @@ def _turbo_recipe(case: Case) -> str | None:
     c = case.config
     if c.turbo_gemm and c.fp8 is not None and c.fp8_recipe == "delayed":
         return f"use_turbo_gemm at TP {c.tp} cannot run fp8_recipe delayed; use tensorwise, blockwise or mxfp8"
+    return None
+
+
+@book.hard("fp8-gpu", turbo("core/low_precision.py:35-72"), "fp8 needs a GPU with FP8 matrix cores")
+def _fp8_gpu(case: Case) -> str | None:
+    gpu = case.cluster.gpu
+    if case.config.fp8 is not None and "fp8" not in gpu.peak_flops:
+        return (
+            f"fp8 {case.config.fp8} needs FP8 matrix cores (compute capability 8.9 or gfx942, and newer); {gpu.name} ({gpu.arch}) has"
+            f" a peak of {gpu.peak_flops['bf16'] / TFLOPS:,.0f} TFLOP/s in BF16 and none in FP8; set fp8 none"
+        )
     return None
 
 
