@@ -17,7 +17,7 @@ from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.measurement.artefact import Artefact, Residual
 from primus_mcp.measurement.device_model import CPU_ARCH, device_cluster
-from primus_mcp.measurement.factors import Factor, Group, end_factors, group_of, layer_factors, optimizer_factor, transfer_factors
+from primus_mcp.measurement.factors import Factor, Group, end_factors, group_of, layer_factors, transfer_factors, update_s_per_element
 from primus_mcp.measurement.plan import ReducedRun, wanted_kernels
 from primus_mcp.measurement.shapes import attention_unit, core_unit, dense_mlp_unit, end_units, moe_unit
 from primus_mcp.projection.layers.build import decoder_layer, embedding, head
@@ -165,22 +165,23 @@ def anchor_performance(
 ) -> Anchor:
     """What the artefact says about a configuration on a target. Raises InputError for a measured GPU that the catalogue lacks.
 
-    Collectives and the optimizer are anchored only by the target's own kernels; reference kernels leave every absolute time modelled.
+    Collectives are anchored only by the target's own kernels; reference kernels leave every absolute time modelled. The optimizer is
+    anchored on the CPU only: the unit is torch's own, which no GPU target runs.
     """
     builder = _Builder(arch, config, target, artefact, backend)
     traffic = {}
-    optimizer = 1.0
+    update_s = None
     if builder.kind == "kernels":
         traffic = transfer_factors(arch, config, artefact, plan.transfers, builder.device, backend)
         builder.rates = replace(builder.rates, measured=traffic)
-        optimizer = optimizer_factor(artefact, builder.device, backend) or 1.0 if artefact.environment.device == "cpu" else 1.0
+        update_s = update_s_per_element(artefact) if artefact.environment.device == "cpu" else None
     else:
         builder.notes.append("measured on other kernels than the target runs: absolute times stay the model's")
     builder.add_layers()
     builder.add_ends()
     return Anchor(
         kind=builder.kind,
-        measured=MeasuredParts(parts=builder.parts, traffic=traffic, optimizer=optimizer),
+        measured=MeasuredParts(parts=builder.parts, traffic=traffic, update_s_per_element=update_s),
         factors=builder.factors,
         residuals=tuple(builder.residuals),
         notes=tuple(builder.notes),

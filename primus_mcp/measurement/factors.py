@@ -17,9 +17,6 @@ from primus_mcp.projection.layers.rates import Rates, Traffic
 from primus_mcp.projection.layers.record import Piece
 from primus_mcp.projection.layers.settings import layer_settings
 from primus_mcp.projection.ops.backend import GemmBackend, gemm_model
-from primus_mcp.projection.parameters import RankParameters
-from primus_mcp.projection.performance.optimizer import optimizer_s
-from primus_mcp.projection.placement import Placement
 
 Group = Literal["attention_core", "attention_rest", "dense_mlp", "moe", "embedding", "head"]
 _CORE = frozenset({"attention_core"})
@@ -146,11 +143,7 @@ def _transfer_s(rates: Rates, arch: Architecture, config: TrainingConfig, transf
     return rates.expert_exchange_s(arch.experts, tokens, token_bytes, ranks, 1, deepep=False, forced_balance=config.forced_balance)
 
 
-def optimizer_factor(artefact: Artefact, device: Cluster, backend: GemmBackend) -> float | None:
-    """Measured over modelled of one Adam step with fp32 states; None where it was not measured."""
+def update_s_per_element(artefact: Artefact) -> float | None:
+    """Seconds an element of one Adam step with fp32 states, gradient norm and bf16 copy; None where it was not measured."""
     unit = artefact.unit(Unit(kind="optimizer", sizes={"elements": OPTIMIZER_ELEMENTS}).key)
-    if unit is None:
-        return None
-    alone = Placement(chunks=(), owner=(), pp=1, vpp=1, dp=1, expert_dp=1, micro_batches=1)
-    rates = Rates(device, gemm_model(device, backend))
-    return unit.forward_s / optimizer_s(rates, TrainingConfig(), alone, RankParameters(dense_replicated=OPTIMIZER_ELEMENTS))
+    return None if unit is None else unit.forward_s / OPTIMIZER_ELEMENTS

@@ -38,12 +38,15 @@ class Device:
         values = torch.randn(*shape, dtype=torch.float32, device=self.target).mul_(scale).to(self.dtype)
         return values.requires_grad_(grad)
 
-    def seconds(self, call: Callable[[], object]) -> float:
-        """Device time of a call, by device events; wall time on the CPU."""
+    def seconds(self, call: Callable[[], object], *, alone: bool = True) -> float:
+        """Device time of a call, by device events. On the CPU: time of this thread where it computes `alone` (one thread does all the
+        work, and other programs must not count), wall time where it waits for other ranks.
+        """
         if self.kind == "cpu":
-            start = time.perf_counter()
+            clock = time.thread_time if alone and torch.get_num_threads() == 1 else time.perf_counter
+            start = clock()
             call()
-            return time.perf_counter() - start
+            return clock() - start
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         begin.record()
         call()

@@ -40,7 +40,7 @@ def time_transfer(transfer: Transfer, job: Job, device: Device) -> TransferTime 
     samples: list[float] = []
     for turn in range(job.warm_up + job.repeats):
         distributed.barrier(group=group)
-        seconds = device.seconds(call)
+        seconds = device.seconds(call, alone=False)
         if turn >= job.warm_up:
             samples.append(seconds)
     slowest = torch.tensor(samples, dtype=torch.float64).to(torch.float32).to(device.target)

@@ -1,0 +1,104 @@
+"""Runs `training_job.py` and the anchored projection of the same job, for tests and by hand: `python tests/measurement/truth.py`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from primus_mcp.evaluation.measured import plan_for
+from primus_mcp.inputs.architecture import Architecture, MixtureOfExperts
+from primus_mcp.inputs.training import TrainingConfig
+from primus_mcp.measurement.anchor import anchor_performance
+from primus_mcp.measurement.device_model import cpu_cluster
+from primus_mcp.measurement.measure import MeasureSettings, measure
+from primus_mcp.projection.performance import project_performance
+
+SIZES = {"layers": 2, "hidden": 128, "ffn": 384, "heads": 4, "groups": 2, "seq": 128, "vocab": 1024, "micro_batches": 4, "steps": 150}
+
+
+def job_of(kind: str) -> dict[str, Any]:
+    experts = {"experts": 4, "top_k": 2, "expert_ffn": 128} if kind == "ep" else {"experts": 0, "top_k": 0, "expert_ffn": 0}
+    return {**SIZES, **experts, "kind": kind}
+
+
+def architecture_of(job: dict[str, Any]) -> Architecture:
+    moe = (
+        MixtureOfExperts(num_experts=job["experts"], top_k=job["top_k"], expert_ffn_hidden_size=job["expert_ffn"])
+        if job["experts"]
+        else None
+    )
+    return Architecture(
+        name=f"toy-{job['kind']}",
+        num_layers=job["layers"],
+        hidden_size=job["hidden"],
+        ffn_hidden_size=job["ffn"],
+        num_attention_heads=job["heads"],
+        num_query_groups=job["groups"],
+        head_dim=job["hidden"] // job["heads"],
+        seq_length=job["seq"],
+        vocab_size=job["vocab"],
+        vocab_source="explicit",
+        experts=moe,
+        moe_layers=(moe is not None,) * job["layers"],
+    )
+
+
+def config_of(job: dict[str, Any]) -> TrainingConfig:
+    kind = job["kind"]
+    return TrainingConfig(
+        tp=2 if kind == "tp" else 1,
+        pp=2 if kind == "pp" else 1,
+        ep=2 if kind == "ep" else 1,
+        mbs=1,
+        gbs=job["micro_batches"] * (2 if kind == "ep" else 1),
+        use_distributed_optimizer=False,
+        forced_balance=True,
+        grouped_gemm="legacy",
+    )
+
+
+def real_s(job: dict[str, Any], ranks: int) -> dict[str, float]:
+    """Seconds of a step of the real loop: least and median wall time, least CPU time of rank 0's thread."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, out = Path(folder) / "job.json", Path(folder) / "out.json"
+        path.write_text(json.dumps(job))
+        program = str(Path(__file__).parent / "training_job.py")
+        arguments = [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            f"--nproc-per-node={ranks}",
+            program,
+            str(path),
+            str(out),
+        ]
+        subprocess.run(arguments, check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=120)
+        return dict(json.loads(out.read_text()))
+
+
+def projected_s(job: dict[str, Any], ranks: int, lock: Path) -> tuple[float, dict[str, float]]:
+    """The anchored projection and its breakdown."""
+    arch, config, cluster = architecture_of(job), config_of(job), cpu_cluster(ranks)
+    plan = plan_for(arch, config, cluster, ranks)
+    artefact = measure(plan, None, MeasureSettings(device="cpu", repeats=150, warm_up=5, limit_s=120, lock=lock))
+    anchor = anchor_performance(arch, config, cluster, artefact, plan, backend="roofline")
+    found = project_performance(arch, config, cluster, gemm_backend="roofline", measured=anchor.measured)
+    return found.iteration_s, dict(found.time_breakdown_s)
+
+
+if __name__ == "__main__":
+    for kind in sys.argv[1:] or ("tp", "ep", "pp"):
+        job = job_of(kind)
+        projected, parts = projected_s(job, 2, Path(tempfile.gettempdir()) / "truth.lock")
+        real = real_s(job, 2)
+        least = real["least_s"]
+        shown = {name: round(value * 1e3, 1) for name, value in parts.items()}
+        sys.stdout.write(
+            f"{kind}: projected {projected * 1e3:.1f} ms, real {least * 1e3:.1f} ms, {projected / least - 1:+.1%}; cpu {real}; {shown}\n"
+        )
+        sys.stdout.flush()
