@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from primus_mcp.driver.belt import ESTIMATE_ONLY
 from primus_mcp.driver.coordinate import coordinate_search
 from primus_mcp.driver.desk import Clock, Desk, Reply
 from primus_mcp.driver.loop import Loop
@@ -141,7 +142,7 @@ def drawn(draw: random.Random, axes: Mapping[str, Sequence[Any]]) -> Knobs:
 def axes_of(setting: World) -> dict[str, tuple[Any, ...]]:
     """Legal values of the knobs that may move."""
     found = legal_axes(setting.workload, setting.target.cluster, axes=setting.target.axes.model_dump())
-    return {name: values for name, values in found.items() if len(values) > 1}
+    return {name: values for name, values in found.items() if len(values) > 1 and name not in ESTIMATE_ONLY}
 
 
 def random_search(setting: World, seed: int, budget: int = EVALUATIONS) -> Counted:

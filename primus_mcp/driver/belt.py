@@ -18,6 +18,8 @@ from primus_mcp.tools.registry import LlmReply
 
 EVALUATIONS = frozenset({"evaluate_simulate", "evaluate_with_benchmark"})
 CONFIG = "config_json"
+ESTIMATE_ONLY = ("target_ep_size",)
+"""Knobs without a trainer key: a search that moved them would win by an assumption, not by a configuration."""
 LEFT = "left"
 SearchTool = Callable[..., Any]
 OnTrial = Callable[[Mapping[str, Any]], None]
@@ -91,6 +93,9 @@ class Belt:
         if entry.name not in EVALUATIONS:
             return _shown(function(**arguments))
         trial = trial_of(self._session, arguments.get(CONFIG))
+        for name in ESTIMATE_ONLY:
+            if getattr(trial, name) is not None and name not in self._session.pins:
+                raise InputError("changes the estimate only, never the run", where=name, remedy="leave it out")
         key = self._session.evaluator.key(trial)
         known = self._session.log.find(key)
         if known is not None and key in self._desk.charged:

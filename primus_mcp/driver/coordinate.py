@@ -16,7 +16,7 @@ import numpy as np
 
 from primus_mcp.driver.forecast import corrected, flat_parts, forecast
 from primus_mcp.driver.loop import MIN_GAIN, Nobody, Observer, SearchEnd, stop_reason
-from primus_mcp.driver.shapes import Column, knobs_of_shape, shape_of, shapes_of
+from primus_mcp.driver.shapes import SELECTIVE, Column, knobs_of_shape, shape_of, shapes_of
 from primus_mcp.errors import InputError, UnknownFigureError
 from primus_mcp.evaluation.rank import is_candidate
 from primus_mcp.session import TuningSession
@@ -53,7 +53,9 @@ LEVERS: dict[str, tuple[dict[str, Any], ...]] = {
 }
 """Settings that multiply every shape's speed, each tried once on the incumbent of its turn."""
 LEVER_TURN = 3
-MAX_PROBES = 400
+SLIGHT = 0.05
+"""What selective recompute frees, on the scale of shares of layers, for the order of shapes by memory."""
+MAX_PROBES = 1_500
 """Memory checks for one proposal."""
 WORTHWHILE = 0.002
 """Forecast gains below this share are noise: the search has converged when no other are left."""
@@ -212,13 +214,20 @@ class _Search:
         return False
 
     def _mark(self, index: int, knobs: Mapping[str, Any]) -> None:
-        """A legal shape that is too large rules out those of its topology and schedule that are no smaller."""
+        """A shape that is too large rules out those of its degrees and schedule that are no smaller, an illegal schedule all of it."""
         self.too_large[index] = True
-        if not self._legal(knobs) or self.session.evaluator.key(TrialConfig(**knobs)) in self.seen:
-            return
         s, row = self.shapes, self.shapes.row(index)
         same = (s.tp == row["tp"]) & (s.pp == row["pp"]) & (s.ep == row["ep"]) & (s.cp == row["cp"]) & (s.schedule == row["schedule"])
-        self.too_large |= same & (s.mbs >= row["mbs"]) & (s.vpp >= row["vpp"]) & (s.recompute <= row["recompute"])
+        if not self._legal(knobs):
+            if row["schedule"]:
+                self.too_large |= same
+            return
+        if self.session.evaluator.key(TrialConfig(**knobs)) not in self.seen:
+            freed, held = (
+                np.where(s.recompute == SELECTIVE, SLIGHT, s.recompute),
+                SLIGHT if row["recompute"] == SELECTIVE else row["recompute"],
+            )
+            self.too_large |= same & (s.mbs >= row["mbs"]) & (s.vpp >= row["vpp"]) & (freed <= held)
 
     def _legal(self, knobs: Mapping[str, Any]) -> bool:
         try:

@@ -93,6 +93,7 @@ def test_a_tool_takes_arguments_by_position_name_or_text_and_says_what_is_wrong_
         assert first["left"]["max_proposals"] == 29
         faults: tuple[tuple[Callable[[], Any], str], ...] = (
             (lambda: price(config_json={"tq": 1}), "tq: unknown knob"),
+            (lambda: price(config_json={"target_ep_size": 1}), "changes the estimate only, never the run"),
             (lambda: price(trial={"tp": 1}), "unexpected keyword argument 'trial'; give the arguments by name"),
             (lambda: tools["get_history"](limit=10**9), "less than or equal to 100"),
             (lambda: tools["get_trial"](trial_id=99), "there is no trial 99"),
