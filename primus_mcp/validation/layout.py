@@ -8,6 +8,7 @@ from math import ceil
 from typing import Any
 
 from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.hardware_files import gpu_profile
 from primus_mcp.inputs.layout import layout_text, parse_layout
 from primus_mcp.validation.errors import NotScoredError
 from primus_mcp.validation.rows import Row
@@ -55,16 +56,21 @@ def data_parallel(arguments: Mapping[str, Any], gpus: int) -> int:
 
 
 def _model_parallel(draft: Draft, row: Row) -> None:
-    """TP and CP that a row leaves out: what DP leaves over, else what the batch is too small for, else the example's, else 1."""
+    """TP and CP that a row leaves out: what DP leaves over, else what the batch is too small for, else the example's, else 1.
+
+    It is TP where a switch joins the GPUs of a node, and CP on a mesh, which gives two GPUs one link of seven.
+    """
     assert row.n_gpus is not None
     pp = draft.arguments.get("pipeline_model_parallel_size") or 1
     if row.tp is None and row.cp is None and "tensor_model_parallel_size" not in draft.arguments:
+        mesh = gpu_profile(row.gpu).network.node_topology == "mesh"
+        key, name = ("context_parallel_size", "CP") if mesh else ("tensor_model_parallel_size", "TP")
         if row.dp is not None:
-            draft.arguments["tensor_model_parallel_size"] = max(1, row.n_gpus // (row.dp * pp))
+            draft.arguments[key] = max(1, row.n_gpus // (row.dp * pp))
         elif row.gbs is not None:
             ranks = row.gbs // (row.mbs or 1)
-            draft.arguments["tensor_model_parallel_size"] = max(1, row.n_gpus // (ranks * pp))
-        draft.assumptions.append(f"TP {draft.arguments.get('tensor_model_parallel_size', 1)}: what GPUs and batch leave over")
+            draft.arguments[key] = max(1, row.n_gpus // (ranks * pp))
+        draft.assumptions.append(f"{name} {draft.arguments.get(key, 1)}: what GPUs and batch leave over")
 
 
 def _micro_batch(draft: Draft, row: Row, flags: str) -> None:
