@@ -133,7 +133,8 @@ def _warnings(file: ClusterFile, cluster: Cluster) -> tuple[str, ...]:
         notes.append(f"gpu_clock_mhz is {cluster.clock_ratio:.2f} times the boost clock of a {gpu.name}")
     if not network.spans_nodes and cluster.gpus_per_node > network.node_size:
         notes.append(f"gpus_per_node {cluster.gpus_per_node} is more than the {network.node_size} GPUs that the node's links join")
-    if network.nics_per_node < cluster.gpus_per_node and cluster.num_nodes > 1:
+    shared_by_design = cluster.gpus_per_node == gpu.network.node_size and network.nics_per_node == gpu.network.nics_per_node
+    if network.nics_per_node < cluster.gpus_per_node and cluster.num_nodes > 1 and not shared_by_design:
         notes.append(f"{cluster.gpus_per_node} GPUs of a node share {network.nics_per_node} NICs")
     host = file.available_for_benchmark
     if host.has_gpu and host.benchmark_gpus == 0:

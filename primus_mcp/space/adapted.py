@@ -15,6 +15,7 @@ from primus_mcp.space.axes import cp_values, divisors, ep_values, pp_values, tp_
 from primus_mcp.space.knobs import TrialConfig
 from primus_mcp.space.legality import check_legality
 from primus_mcp.space.overlay import overlay_document
+from primus_mcp.space.rules.moe import runs_turbo
 from primus_mcp.space.trainer_keys import resolve, trainer_keys
 
 MAX_CHECKS = 2000
@@ -78,11 +79,25 @@ def _trial(own: TrainingConfig, sizes: tuple[int, ...], gbs: int, cluster: Clust
     )
 
 
+def _capable(own: TrainingConfig, trial: TrialConfig, cluster: Cluster) -> TrialConfig:
+    """The trial without what no configuration on this GPU can run: FP8 or its mxfp8 recipe, and what Primus-Turbo brings to experts."""
+    gpu, levers = cluster.gpu, dict[str, object]()
+    if own.fp8 is not None and "fp8" not in gpu.peak_flops:
+        levers |= {"fp8": "none"}
+    elif own.fp8 is not None and own.fp8_recipe == "mxfp8" and not gpu.supports_mxfp8:
+        levers |= {"fp8": "hybrid"}
+    if not runs_turbo(gpu):
+        levers |= {"use_turbo_deepep": False} if own.dispatcher == "deepep" else {}
+        levers |= {"sync_free_stage": 0} if own.sync_free_stage > 0 else {}
+    return trial.model_copy(update=levers)
+
+
 def _released(own: TrainingConfig, trial: TrialConfig) -> TrialConfig:
     """The trial without the workload's levers that tie it to a topology: DeepEP with its stages, FSDP2, a schedule of its own."""
     levers: dict[str, object] = {}
     if own.dispatcher == "deepep":
-        levers |= {"use_turbo_deepep": False, "sync_free_stage": min(own.sync_free_stage, 1)}
+        stage = trial.sync_free_stage if trial.sync_free_stage is not None else min(own.sync_free_stage, 1)
+        levers |= {"use_turbo_deepep": False, "sync_free_stage": stage}
     if own.use_torch_fsdp2:
         levers |= {"use_torch_fsdp2": False, "use_distributed_optimizer": True}
     if own.schedule not in ("1f1b", "interleaved"):
@@ -106,7 +121,7 @@ def _nearest_with(workload: Workload, cluster: Cluster, gbs: int, *, keep: bool,
     own, moe = workload.baseline, workload.architecture.is_moe
     fallback: TrialConfig | None = None
     for sizes in islice(_candidates(workload, cluster, gbs if keep else None), MAX_CHECKS):
-        trial = _trial(own, sizes, gbs, cluster, moe=moe)
+        trial = _capable(own, _trial(own, sizes, gbs, cluster, moe=moe), cluster)
         if release and trial == (trial := _released(own, trial)):
             return None
         unmoved = trial.model_copy(update={"pp": None})

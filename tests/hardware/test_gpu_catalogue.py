@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from primus_mcp.errors import InputError, UnknownFigureError
-from primus_mcp.inputs.cluster import make_cluster, software_profile
+from primus_mcp.inputs.cluster import make_cluster, read_cluster, software_profile
 from primus_mcp.inputs.hardware_files import Figures, gpu_aliases, gpu_names, gpu_profile
+from primus_mcp.inputs.own_gpu import read_gpu_file
 from primus_mcp.units import GIB
 
 AMD = ("mi300x", "mi325x", "mi350x", "mi355x")
@@ -58,6 +60,38 @@ def test_the_four_instinct_gpus_have_the_published_memory_and_peaks() -> None:
     assert gpu_profile("mi300x").peak_flops["bf16"] == pytest.approx(304 * 2048 * 2.1e9, rel=1e-4)
     assert gpu_profile("mi355x").supports_mxfp8
     assert not gpu_profile("mi300x").supports_mxfp8
+
+
+def test_one_gpu_of_an_mi250x_is_one_of_its_two_dies() -> None:
+    """torch sees a module as two devices: 110 CU x 1024 FLOP x 1.7 GHz and 64 GB each; CDNA2 has no FP8."""
+    gpu = gpu_profile("mi250x")
+    assert gpu.compute_units == 110
+    assert gpu.peak_flops["bf16"] == pytest.approx(110 * 1024 * 1.7e9, rel=1e-3)
+    assert gpu.hbm_bytes / GIB == pytest.approx(63.98, abs=0.005)
+    assert set(gpu.peak_flops) == {"bf16"}
+    assert gpu.network.nics_per_node * 2 == gpu.network.node_size
+
+
+def test_mi300a_is_three_quarters_of_an_mi300x_with_the_memory_that_hip_may_allocate() -> None:
+    own, sibling = gpu_profile("mi300a"), gpu_profile("mi300x")
+    assert own.compute_units / sibling.compute_units == 0.75
+    for precision in ("bf16", "fp8"):
+        assert own.peak_flops[precision] == pytest.approx(0.75 * sibling.peak_flops[precision], rel=1e-3)
+        assert software_profile(own).sustained_flops[precision] == pytest.approx(
+            0.75 * software_profile(sibling).sustained_flops[precision], rel=1e-3
+        )
+    assert own.hbm_bytes == 96 * GIB
+    example = read_gpu_file(Path(__file__).parents[2] / "examples" / "gpus" / "mi300a.yaml").profile
+    assert (example.hbm_bytes, example.peak_flops) == (own.hbm_bytes, own.peak_flops)
+
+
+@pytest.mark.parametrize("name", gpu_names())
+def test_every_gpu_has_a_reference_pod_that_is_read_without_a_warning_of_its_size(name: str) -> None:
+    path = Path(__file__).parents[2] / "examples" / "clusters" / f"pod_{name}.yaml"
+    target = read_cluster(path)
+    assert target.cluster.gpu is gpu_profile(name)
+    assert target.cluster.network == gpu_profile(name).network
+    assert not [line for line in target.warnings if "links join" in line]
 
 
 def test_an_architecture_name_chooses_its_most_common_gpu() -> None:

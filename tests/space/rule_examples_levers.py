@@ -117,6 +117,13 @@ EXAMPLES = [
         {"sync_free_stage": 1},
         mended_trial={"sync_free_stage": 0},
     ),
+    Example(
+        "turbo-gpu",
+        ("use_turbo_attention at TP 1", "gfx942 and gfx950", "mi250x is gfx90a"),
+        arguments={"enable_primus_turbo": True, "use_turbo_attention": True},
+        gpu="mi250x",
+        mended_gpu="mi300x",
+    ),
     # precision
     Example("F2", ("e4m3", "nvfp4", "1 is allowed"), arguments={"fp8": "e4m3", "fp4": "nvfp4"}, mended_trial={"fp8": "e4m3"}),
     Example("F3", ("DP 32", "None"), arguments={"fp8_param_gather": True}, mended_trial={"fp8": "delayed"}),

@@ -77,3 +77,20 @@ def test_levers_that_tie_the_workload_to_a_topology_go_before_the_batch_does() -
     assert (alone.ep, alone.dispatcher, alone.sync_free_stage) == (1, "alltoall", 1)
     within = adapt_baseline(experts, nodes(3, gpus_per_node=4)).workload.baseline
     assert (within.ep, within.dispatcher) == (4, "deepep")
+
+
+def test_a_workload_of_another_gpu_loses_what_this_one_cannot_run_and_says_so() -> None:
+    fp8 = make_workload("dense", fp8="hybrid")
+    adapted = adapt_baseline(fp8, nodes(1, gpu="a100"))
+    assert adapted.workload.baseline.fp8 is None
+    assert "a100 (sm_80) has a peak of 312 TFLOP/s in BF16 and none in FP8" in adapted.lines[0]
+    assert "fp8 none" in adapted.lines[1]
+    deepep = {"use_turbo_deepep": True, "enable_primus_turbo": True, "moe_router_dtype": "fp32", "turbo_sync_free_moe_stage": 1}
+    adapted = adapt_baseline(make_workload("moe", **deepep), nodes(4, gpu="mi250x"))
+    assert (adapted.workload.baseline.dispatcher, adapted.workload.baseline.sync_free_stage) == ("alltoall", 0)
+    assert "gfx942 and gfx950" in adapted.lines[0]
+
+
+def test_what_the_gpu_can_run_is_kept() -> None:
+    adapted = adapt_baseline(make_workload("dense", fp8="hybrid", micro_batch_size=8), nodes(8))
+    assert adapted.trial == TrialConfig(mbs=4)

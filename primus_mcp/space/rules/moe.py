@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from primus_mcp.inputs.hardware import GpuProfile
 from primus_mcp.space.rules.base import Case, RuleBook, megatron, primus, turbo
 
 book = RuleBook()
@@ -9,6 +10,8 @@ DEEPEP_GROUPS = (2, 4, 8, 16, 24, 32, 64, 128, 144, 160)
 """Sizes of the expert group for which Primus-Turbo's DeepEP has a buffer configuration."""
 DEEPEP_NODE = 8
 """Ranks that it takes to share a node."""
+TURBO_ARCHS = ("gfx942", "gfx950")
+"""AMD architectures that Primus-Turbo is built for."""
 _VALIDATION = "backends/megatron/patches/args/rocm_arg_validation.py"
 
 
@@ -126,3 +129,26 @@ def _expert_bias(case: Case) -> str | None:
     if c.sync_free_stage >= 1 or c.fused_router:
         return f"sync_free_stage {c.sync_free_stage} fuses the router, which then ignores the bias of {experts.num_experts} experts"
     return None
+
+
+def runs_turbo(gpu: GpuProfile) -> bool:
+    """Whether Primus-Turbo, or on NVIDIA what stands for it there, runs on this GPU."""
+    return gpu.vendor != "amd" or gpu.arch in TURBO_ARCHS
+
+
+@book.hard("turbo-gpu", "AMD-AGI/Primus-Turbo@00ec3a84:setup.py:26", "Primus-Turbo runs on gfx942 and gfx950")
+def _turbo_gpu(case: Case) -> str | None:
+    c, gpu = case.config, case.cluster.gpu
+    if runs_turbo(gpu):
+        return None
+    used = {
+        "use_turbo_deepep": case.arch.is_moe and c.dispatcher == "deepep",
+        f"sync_free_stage {c.sync_free_stage}": case.arch.is_moe and c.sync_free_stage > 0,
+        "use_turbo_grouped_gemm": case.arch.is_moe and c.grouped_gemm == "turbo",
+        "use_turbo_gemm": c.turbo_gemm,
+        "use_turbo_attention": c.turbo_attention,
+    }
+    names = [name for name, on in used.items() if on]
+    if not names:
+        return None
+    return f"{', '.join(names)} at TP {c.tp} needs Primus-Turbo, built for {' and '.join(TURBO_ARCHS)}; {gpu.name} is {gpu.arch}"
