@@ -122,12 +122,17 @@ def with_residuals(artefact: Artefact, residuals: Iterable[Residual]) -> Artefac
 
 def save(artefact: Artefact, path: Path) -> None:
     """The whole file or the old one. Raises InputError (unwritable, full)."""
+    write_whole(path, artefact.model_dump_json(indent=1))
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Temporary file beside it, fsync, rename. Raises InputError."""
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("wb") as file:
-                file.write(artefact.model_dump_json(indent=1).encode())
+                file.write(text.encode())
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from primus_mcp.errors import InputError
+from primus_mcp.measurement.artefact import write_whole
 from primus_mcp.measurement.job import Record
 
 Term = Literal["gemm", "attention", "memory_bound", "communication", "host_and_bubble"]
@@ -167,3 +169,20 @@ def apply_calibration(breakdown_s: Mapping[str, float], calibration: Calibration
     low, high = min(answers) * math.exp(-band), max(answers) * math.exp(band)
     text = f"{told}: {calibration.coverage:.0%} of runs like them within {low / seconds - 1:+.1%} to {high / seconds - 1:+.1%}"
     return Corrected(iteration_s=seconds, low_s=low, high_s=high, text=text)
+
+
+def save_calibration(calibration: Calibration, path: Path) -> None:
+    """The whole file or the old one. Raises InputError."""
+    write_whole(path, calibration.model_dump_json(indent=1))
+
+
+def load_calibration(path: Path) -> Calibration:
+    """A file of `calibrate --save`. Raises InputError for anything else."""
+    try:
+        return Calibration.model_validate_json(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        problem = f"is no calibration: {'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+        raise InputError(problem, where=str(path), remedy="make one with `primus-mcp calibrate --save`") from None

@@ -12,13 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed as distributed
 from torch.nn import functional
 
-Tensor = torch.Tensor
+Tensor: TypeAlias = torch.Tensor
 
 
 class SumForward(torch.autograd.Function):  # type: ignore[misc]

@@ -17,11 +17,11 @@ from primus_mcp.measurement.device_model import cpu_cluster
 from primus_mcp.measurement.measure import MeasureSettings, measure
 from primus_mcp.projection.performance import project_performance
 
-SIZES = {"layers": 2, "hidden": 128, "ffn": 384, "heads": 4, "groups": 2, "seq": 128, "vocab": 1024, "micro_batches": 4, "steps": 150}
+SIZES = {"layers": 2, "hidden": 256, "ffn": 768, "heads": 8, "groups": 4, "seq": 256, "vocab": 2048, "micro_batches": 4, "steps": 30}
 
 
 def job_of(kind: str) -> dict[str, Any]:
-    experts = {"experts": 4, "top_k": 2, "expert_ffn": 128} if kind == "ep" else {"experts": 0, "top_k": 0, "expert_ffn": 0}
+    experts = {"experts": 4, "top_k": 2, "expert_ffn": 256} if kind == "ep" else {"experts": 0, "top_k": 0, "expert_ffn": 0}
     return {**SIZES, **experts, "kind": kind}
 
 
@@ -85,7 +85,7 @@ def projected_s(job: dict[str, Any], ranks: int, lock: Path) -> tuple[float, dic
     """The anchored projection and its breakdown."""
     arch, config, cluster = architecture_of(job), config_of(job), cpu_cluster(ranks)
     plan = plan_for(arch, config, cluster, ranks)
-    artefact = measure(plan, None, MeasureSettings(device="cpu", repeats=150, warm_up=5, limit_s=120, lock=lock))
+    artefact = measure(plan, None, MeasureSettings(device="cpu", repeats=30, warm_up=5, limit_s=120, lock=lock))
     anchor = anchor_performance(arch, config, cluster, artefact, plan, backend="roofline")
     found = project_performance(arch, config, cluster, gemm_backend="roofline", measured=anchor.measured)
     return found.iteration_s, dict(found.time_breakdown_s)

@@ -62,14 +62,18 @@ def _fp8(number: str, layers: Layers) -> Iterator[None]:
 
 
 def _once(built: Built, wanted: list[torch.Tensor], device: Device) -> tuple[float, float]:
-    """(forward, backward) seconds of one turn; the gradient that enters is made outside both."""
+    """(forward, backward) seconds of one turn; the gradient that enters is made outside both. Weight gradients are accumulated, as over
+    micro-batches.
+    """
+    for tensor in built.inputs:
+        tensor.grad = None
     found: list[torch.Tensor] = []
     forward_s = device.seconds(lambda: found.append(built.forward()))
     out = found.pop()
     if not wanted:
         return forward_s, 0.0
     gradient = torch.ones_like(out)
-    return forward_s, device.seconds(lambda: torch.autograd.grad(out, wanted, grad_outputs=gradient, allow_unused=True))
+    return forward_s, device.seconds(lambda: torch.autograd.backward(out, gradient))
 
 
 def time_unit(unit: Unit, job: Job, layers: Layers, device: Device) -> UnitTime:
