@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from primus_mcp.evaluation.result import EvaluationResult
-from primus_mcp.space.notes import GBS_DIFFERS
+from primus_mcp.space.notes import GBS_DIFFERS, PRECISION_DIFFERS
 
 BEST_HEADING = "=== BEST CONFIGURATION ==="
 EXPORTS_HEADING = "=== EXPORTS for primus-cli ==="
@@ -15,7 +15,7 @@ HEADERS = {
     "heuristic": "HEURISTIC: memory is projected, throughput is a rule of thumb that only orders configurations",
 }
 SHOWN_SCHEDULES = {"interleaved": "interleaved_1f1b"}
-SHOWN_WARNINGS = {GBS_DIFFERS}
+SHOWN_WARNINGS = {GBS_DIFFERS, PRECISION_DIFFERS}
 _IN_BLOCK = {"tp", "pp", "ep", "cp", "mbs", "gbs", "vpp", "pp_schedule", "recompute_granularity", "recompute_num_layers"}
 
 

@@ -13,6 +13,14 @@ from primus_mcp.space.trainer_keys import trainer_keys
 
 GBS_DIFFERS = "gbs-differs"
 """Code of the finding that a trial trains with another global batch size than the workload."""
+PRECISION_DIFFERS = "precision-differs"
+"""Code of the finding that a trial computes in another precision than the workload."""
+
+
+def _precision(config: TrainingConfig) -> str:
+    if config.fp4:
+        return "FP4"
+    return "BF16" if config.fp8 is None else "MXFP8" if config.fp8_recipe == "mxfp8" else "FP8"
 
 
 @lru_cache(maxsize=64)
@@ -22,7 +30,7 @@ def _about_the_model(findings: tuple[Finding, ...], of_the_baseline: tuple[Findi
 
 def trial_findings(workload: Workload, trial: TrialConfig, config: TrainingConfig) -> tuple[Finding, ...]:
     """Findings that hold for a trial: those about the model and the data, those about the settings that the trial resolves to (not the
-    baseline's, where it changes them), and a batch that is not comparable for convergence.
+    baseline's, where it changes them), and a batch or a precision that is not comparable for convergence.
     """
     if not set_knobs(trial):
         return workload.findings
@@ -32,4 +40,8 @@ def trial_findings(workload: Workload, trial: TrialConfig, config: TrainingConfi
     if config.gbs != workload.baseline.gbs:
         text = f"GBS {config.gbs} instead of the workload's {workload.baseline.gbs}: convergence is not comparable"
         found.append(Finding(code=GBS_DIFFERS, text=text))
+    own, other = _precision(workload.baseline), _precision(config)
+    if own != other:
+        pin = ": `--pin fp8=none` holds BF16" if own == "BF16" else ""
+        found.append(Finding(code=PRECISION_DIFFERS, text=f"computes in {other}, the workload in {own}{pin}"))
     return tuple(found)

@@ -18,7 +18,7 @@ from primus_mcp.inputs.cluster_file import BenchmarkHost
 from primus_mcp.inputs.workload import Workload, read_workload
 from primus_mcp.projection.memory import project_memory
 from primus_mcp.space.knobs import TrialConfig
-from primus_mcp.space.notes import GBS_DIFFERS
+from primus_mcp.space.notes import GBS_DIFFERS, PRECISION_DIFFERS
 from primus_mcp.units import bytes_to_gb
 
 WORKLOAD = """
@@ -133,6 +133,13 @@ def test_another_batch_size_is_flagged_as_not_comparable(tmp_path: Path) -> None
     full = evaluator(tmp_path)
     codes = {warning.code for warning in full.evaluate(TrialConfig(gbs=512)).warnings}
     assert GBS_DIFFERS in codes and GBS_DIFFERS not in {warning.code for warning in full.evaluate(TrialConfig()).warnings}
+
+
+def test_another_precision_is_flagged_with_the_pin_that_keeps_the_workloads_own(tmp_path: Path) -> None:
+    full = evaluator(tmp_path)
+    told = {warning.code: warning.text for warning in full.evaluate(TrialConfig(fp8="hybrid")).warnings}
+    assert told[PRECISION_DIFFERS] == "computes in FP8, the workload in BF16: `--pin fp8=none` holds BF16"
+    assert PRECISION_DIFFERS not in {warning.code for warning in full.evaluate(TrialConfig(tp=2)).warnings}
 
 
 def test_a_finding_of_the_baseline_is_gone_from_a_trial_that_mends_it_and_a_new_one_is_told(tmp_path: Path) -> None:
