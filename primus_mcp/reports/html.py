@@ -20,6 +20,7 @@ from primus_mcp.trials.log import TrialRecord
 
 REPORT_NAME = "report.html"
 COLUMNS = ("trial", "tokens/s/GPU", "memory GB", "MFU %", "bubble %", "fits", "configuration", "origin", "label", "why not")
+OTHER_ENGINE = "Priced by another version of the engine than the trials: do not compare the numbers; run the sweep again."
 _RATE = COLUMNS.index("tokens/s/GPU")
 
 
@@ -160,15 +161,16 @@ def _curves(source: ReportSource) -> str:
     )
 
 
-def _sweep(entry: Mapping[str, Any], front: Sequence[Mapping[str, Any]]) -> str:
+def _sweep(entry: Mapping[str, Any], front: Sequence[Mapping[str, Any]], log_engine: str | None) -> str:
     counts = entry.get("counts", {})
     fallen = list(counts.get("fallen", {}).items())
     lines = [f"{count:,} refused: {rule_title(str(rule))}" for rule, count in fallen]
     proof = "proven under the model" if entry.get("proven") else "not proven"
     heading = f"Whole space: {entry.get('workload')} on {entry.get('cluster')}"
-    rows = []
+    rows, engines = [], set()
     for one in entry.get("top", []):
         result = EvaluationResult.model_validate(one["result"])
+        engines.add(result.engine_version)
         cells = (f"{result.tokens_per_s_per_gpu:,.0f}", f"{result.memory_per_gpu_gb:.1f}", configuration_text(result, one["trial"]))
         rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
     points = []
@@ -180,6 +182,7 @@ def _sweep(entry: Mapping[str, Any], front: Sequence[Mapping[str, Any]]) -> str:
             )
     return _section(
         heading,
+        _paragraph(OTHER_ENGINE, "bad") if log_engine is not None and engines - {log_engine} else "",
         _paragraph(f"{counts.get('size', 0):,} combinations, {counts.get('legal', 0):,} legal; the first is {proof}."),
         "<details><summary>why the others fell</summary>" + _list(lines) + "</details>" if lines else "",
         '<div class="scroll"><table><thead><tr><th>tokens/s/GPU</th><th>GB</th><th>configuration</th></tr></thead><tbody>'
@@ -217,6 +220,7 @@ def report_html(source: ReportSource) -> str:
     if not names and sweeps:
         names = [str(sweeps[0].get("workload")), str(sweeps[0].get("cluster"))]
     title = " on ".join(names) or source.folder.name
+    engine = source.records[-1].result.engine_version if source.records else None
     policy = (
         f"default-src 'none'; style-src 'sha256-{_hash(style)}'; script-src 'sha256-{_hash(script)}'; base-uri 'none'; form-action 'none'"
     )
@@ -227,7 +231,7 @@ def report_html(source: ReportSource) -> str:
         _winner(source),
         _why(source, source.ranking.best),
         _curves(source),
-        *(_sweep(entry, source.sweep.get("front", [])) for entry in sweeps),
+        *(_sweep(entry, source.sweep.get("front", []), engine) for entry in sweeps),
         _trials(source),
         _section("Notes", _list([str(line) for line in source.summary.get("warnings", [])])),
     ]

@@ -9,7 +9,13 @@
   const count = document.getElementById("count");
   let sorted = 0, down = false, shown = PAGE, rows = data.rows;
 
-  const text = (cell) => (cell === null ? "" : typeof cell === "number" ? cell.toLocaleString("en", { maximumFractionDigits: 1 }) : String(cell));
+  const number = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+  const text = (cell) => (cell === null ? "" : typeof cell === "number" ? number.format(cell) : String(cell));
+  const words = new Map();
+  const wordsOf = (row) => {
+    if (!words.has(row)) words.set(row, row.map(text).join("\n").toLowerCase());
+    return words.get(row);
+  };
   const order = (a, b) => {
     const x = a[sorted], y = b[sorted];
     if (x === null || y === null) return (x === null) - (y === null);
@@ -35,8 +41,8 @@
     heads.forEach((head, i) => head.setAttribute("aria-sort", i !== sorted ? "none" : down ? "descending" : "ascending"));
   };
   const refresh = () => {
-    const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-    rows = data.rows.filter((row) => words.every((word) => row.some((cell) => text(cell).toLowerCase().includes(word)))).sort(order);
+    const wanted = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+    rows = data.rows.filter((row) => wanted.every((word) => wordsOf(row).includes(word))).sort(order);
     draw();
   };
   heads.forEach((head, i) => head.querySelector("button").addEventListener("click", () => {

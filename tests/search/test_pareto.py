@@ -26,7 +26,7 @@ def test_money_and_time_by_hand() -> None:
     one = point(1000.0, 100.0, nodes=2)
     assert one.usd_per_million_tokens == pytest.approx(2.0 / 3600 / 1000 * 1e6)
     assert one.days == pytest.approx(1e12 / (1000 * 16) / 86400)
-    assert one.usd == pytest.approx(2.0 * 16 * one.days * 24)
+    assert one.days is not None and one.usd == pytest.approx(2.0 * 16 * one.days * 24)
 
 
 def test_an_unknown_price_stays_unknown() -> None:

@@ -104,3 +104,14 @@ def test_stage_costs_of_the_engine_and_of_the_arrays_are_equal_for_every_recompu
                 assert times.forward_s[t, r] == pytest.approx(exact.forward_s, rel=1e-12)
                 assert times.gradient_s[t, r] == pytest.approx(exact.backward_s, rel=1e-12)
                 assert times.weight_s[t, r] == pytest.approx(exact.weight_s, rel=1e-12)
+
+
+@pytest.mark.parametrize(("pp", "micro_batches"), [(2, 1), (2, 9), (3, 4), (4, 2), (4, 40), (8, 5), (8, 16), (8, 48), (16, 33)])
+def test_the_heuristic_schedule_holds_at_least_what_the_bound_counts(pp: int, micro_batches: int) -> None:
+    from primus_mcp.projection.pipeline import live_states
+    from primus_mcp.search.sweep_shapes import fullest_states
+
+    states = live_states("zero-bubble-heuristic", pp=pp, vpp=1, micro_batches=micro_batches)
+    for rank in range(pp):
+        held = max(sum(state.forward_live) + sum(state.weight_pending) + (state.kind == "F") for state in states[rank])
+        assert held >= fullest_states(("zero-bubble-heuristic", pp, 1, micro_batches, None), rank).live[0, 0]
