@@ -1,10 +1,17 @@
-"""How far the numbers were off where they could be checked: shown beside every answer, null while nothing was checked."""
+"""How far the numbers were off where they could be checked: shown beside every answer, null where nothing was checked."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from primus_mcp.evaluation.result import Fidelity
+from primus_mcp.inputs.hardware import Vendor
+from primus_mcp.inputs.yaml_loader import parse_text
 
 
 class Accuracy(BaseModel):
@@ -22,15 +29,32 @@ NOT_VALIDATED = Accuracy(
     memory_error=None,
     text="not validated against measured runs: use the order of configurations, check the first one with a short run",
 )
-TEXTS: dict[Fidelity, Accuracy] = {
-    "synthetic": Accuracy(throughput_error=None, memory_error=None, text="synthetic numbers have no accuracy"),
-    "heuristic": Accuracy(
-        throughput_error=None, memory_error=None, text="memory: not validated against measured runs; throughput: a rule of thumb"
-    ),
-    "simulate": NOT_VALIDATED,
-}
 
 
-def accuracy_of(fidelity: Fidelity) -> Accuracy:
-    """What is known of a class of numbers."""
-    return TEXTS.get(fidelity, NOT_VALIDATED)
+@cache
+def _figures() -> Mapping[str, Any]:
+    name = "accuracy.yaml"
+    return parse_text((files("primus_mcp.catalog") / "measured" / name).read_text(encoding="utf-8"), f"catalog/measured/{name}")
+
+
+def _told(what: str, found: Mapping[str, Any]) -> str:
+    blind = found["blind_mean_error"]
+    left_out = f"; {blind:.1%} with the model's family left out of every fit" if blind is not None else ""
+    return f"{what} was off by {found['mean_error']:.1%} on average over {found['runs']} published configurations{left_out}"
+
+
+def accuracy_of(fidelity: Fidelity, vendor: Vendor) -> Accuracy:
+    """What is known of a class of numbers on GPUs of a vendor (docs/accuracy.md). A measured run states its own anchor."""
+    own = _figures()[vendor]
+    memory = _told("memory", own["memory"])
+    if fidelity == "simulate":
+        return Accuracy(
+            throughput_error=own["time"]["median_error"],
+            memory_error=own["memory"]["median_error"],
+            text=f"{_told('time', own['time'])}; {memory}; check the first choice with a short run",
+        )
+    if fidelity == "heuristic":
+        return Accuracy(throughput_error=None, memory_error=own["memory"]["median_error"], text=f"{memory}; throughput is a rule of thumb")
+    if fidelity == "synthetic":
+        return Accuracy(throughput_error=None, memory_error=None, text="synthetic numbers have no accuracy")
+    return NOT_VALIDATED

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from primus_mcp.errors import InputError
-from primus_mcp.evaluation.accuracy import NOT_VALIDATED
+from primus_mcp.evaluation.accuracy import accuracy_of
 from primus_mcp.evaluation.convert import memory_fields, performance_fields
 from primus_mcp.evaluation.evaluators import FullEvaluator, Rules, over_margin
 from primus_mcp.evaluation.result import EvaluationResult, Fidelity, ResultWarning
@@ -199,4 +199,4 @@ class MeasuredEvaluator(FullEvaluator):
         """Reference kernels keep the confidence and the class of the analytic projection."""
         if found.anchor.kind == "kernels":
             return result
-        return result.model_copy(update={"fidelity": "simulate", "confidence": NOT_VALIDATED.text})
+        return result.model_copy(update={"fidelity": "simulate", "confidence": accuracy_of("simulate", self.cluster.gpu.vendor).text})

@@ -213,7 +213,7 @@ def summarise(
         agent=agent,
         stopped_because=stopped_because,
         counts=count(records),
-        accuracy=accuracy_of(ranking.best.fidelity if ranking.best else fidelity),
+        accuracy=accuracy_of(ranking.best.fidelity if ranking.best else fidelity, cluster.gpu.vendor),
         engine=_engine(records, mode, evaluator),
         warnings=list(dict.fromkeys(warnings)),
     )

@@ -1,4 +1,4 @@
-"""docs/accuracy.md, generated from the published runs in the package: `python -m primus_mcp.validation.docs [FILE]`."""
+"""docs/accuracy.md and the figures beside every answer, generated from the published runs in the package: `python -m primus_mcp.validation.docs [FILE]`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from primus_mcp.projection.ops.backend import GemmBackend
+from primus_mcp.validation import figures
 from primus_mcp.validation.constants import audit
 from primus_mcp.validation.groups import Group, grouped, ladders
 from primus_mcp.validation.refit import SUITES, LeftOut, leave_out, mean_of
@@ -162,6 +163,7 @@ def main(arguments: Sequence[str]) -> None:
     rows = shipped_rows()
     blind = leave_out(rows, "each", suites=SUITES, backend="roofline")
     path.write_text(accuracy_document(rows, backends, blind), encoding="utf-8")
+    figures.write([*score(rows, what=("time",), backend="roofline"), *score(rows, what=("memory",))], blind)
 
 
 if __name__ == "__main__":

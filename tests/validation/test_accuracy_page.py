@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from primus_mcp.evaluation.accuracy import accuracy_of
 from primus_mcp.validation.docs import accuracy_document
+from primus_mcp.validation.figures import MEMORY_GROUP, TIME_GROUP
 from primus_mcp.validation.rows import shipped_rows
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "accuracy.md"
@@ -31,3 +33,16 @@ def test_the_accuracy_page_is_current_up_to_rounding() -> None:
             assert before.split("|")[1] == after.split("|")[1]
             for one, other in zip(numbers(before), numbers(after), strict=True):
                 assert abs(one - other) <= ROUNDING, f"{before} is now {after}: run `python -m primus_mcp.validation.docs`"
+
+
+def test_the_figures_beside_every_answer_are_those_of_the_page() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for vendor, group in TIME_GROUP.items():
+        told = accuracy_of("simulate", "amd" if vendor == "amd" else "nvidia")
+        line = next(line for line in section(page, "Time, backend roofline") if line.split("|")[1].strip(" *") == group)
+        mean_error, median_error = numbers(line)[:2]
+        assert told.throughput_error is not None
+        assert abs(100 * told.throughput_error - median_error) <= 0.1
+        assert f"{mean_error:.1f}%" in told.text
+        line = next(line for line in section(page, "Memory") if line.split("|")[1].strip(" *") == MEMORY_GROUP[vendor])
+        assert told.memory_error is not None and abs(100 * told.memory_error - numbers(line)[1]) <= 0.1

@@ -1,0 +1,43 @@
+"""The few figures of docs/accuracy.md that stand beside every answer: catalog/measured/accuracy.yaml, written with the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from primus_mcp.validation.groups import grouped
+from primus_mcp.validation.refit import LeftOut, mean_of
+from primus_mcp.validation.score import Scored
+
+PATH = Path("primus_mcp") / "catalog" / "measured" / "accuracy.yaml"
+TIME_GROUP = {"amd": "AMD headline", "nvidia": "NVIDIA headline"}
+MEMORY_GROUP = {"amd": "AMD, device", "nvidia": "Megatron-Core, allocated"}
+_DIGITS = 4
+
+
+def figures(scored: Sequence[Scored], blind: Sequence[LeftOut]) -> dict[str, Any]:
+    """{vendor: {time: {runs, mean_error, median_error, blind_mean_error}, memory: {...}}}; errors are fractions, None where unknown."""
+    found = {group.name: statistics for group, statistics in grouped(scored).items()}
+    table: dict[str, Any] = {}
+    for vendor, name in TIME_GROUP.items():
+        own = [item for item in blind if item.vendor == vendor and len(item.families) == 1]
+        table[vendor] = {}
+        for what, group in (("time", name), ("memory", MEMORY_GROUP[vendor])):
+            statistics = found[group]
+            assert statistics.mape is not None and statistics.median is not None
+            table[vendor][what] = {
+                "runs": statistics.figures,
+                "mean_error": round(statistics.mape, _DIGITS),
+                "median_error": round(statistics.median, _DIGITS),
+                "blind_mean_error": round(mean_of(own, "refitted"), _DIGITS) if what == "time" and own else None,
+            }
+    return table
+
+
+def write(scored: Sequence[Scored], blind: Sequence[LeftOut], path: Path = PATH) -> None:
+    """Write the file that `evaluation.accuracy` reads."""
+    heading = "# Written by `python -m primus_mcp.validation.docs`: errors are fractions, blind: each model family left out of every fit.\n"
+    path.write_text(heading + yaml.safe_dump(figures(scored, blind), sort_keys=False), encoding="utf-8")
