@@ -1,4 +1,7 @@
-"""docs/accuracy.md and the figures beside every answer, generated from the published runs in the package: `python -m primus_mcp.validation.docs [FILE]`."""
+"""docs/accuracy.md and the figures beside every answer, from the published runs in the package.
+
+`python -m primus_mcp.validation.docs [FILE]`
+"""
 
 from __future__ import annotations
 
