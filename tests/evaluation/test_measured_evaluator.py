@@ -1,0 +1,156 @@
+"""The measuring evaluator: cheap refusals first, one artefact for many trials, and what the answer says about its anchor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from primus_mcp.errors import InputError
+from primus_mcp.evaluation.accuracy import accuracy_of
+from primus_mcp.evaluation.evaluators import Rules, make_evaluator
+from primus_mcp.evaluation.measured import BenchmarkSettings, MeasuredEvaluator
+from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.inputs.cluster import make_cluster
+from primus_mcp.inputs.model_workload import workload_from_model
+from primus_mcp.measurement.artefact import load
+from primus_mcp.measurement.job import DeviceMemory, Environment, Job, Kernels, RankReport, TransferTime, UnitTime
+from primus_mcp.measurement.launch import MeasurementError
+from primus_mcp.measurement.measure import MeasureSettings
+from primus_mcp.space.knobs import TrialConfig
+
+TE: Kernels = {"linear": "te", "attention": "te", "experts": "te"}
+PLAIN: Kernels = {"linear": "torch", "attention": "torch", "experts": "torch"}
+
+
+class Device:
+    """Answers for a GPU: every unit takes 10 ms forward and 20 ms backward."""
+
+    def __init__(self, gpu: str | None = "mi300x", kernels: Kernels = TE) -> None:
+        self.jobs: list[Job] = []
+        self.kernels = kernels
+        self.environment = Environment(
+            device="gpu",
+            name=f"AMD Instinct {gpu}",
+            arch="gfx942",
+            gpu=gpu,
+            count=8,
+            memory_bytes=None,
+            clock_mhz=None,
+            torch="2.9",
+            runtime="HIP 7",
+            driver=None,
+            python="3.11",
+            host="node",
+        )
+
+    def run(self, job: Job, **_: Any) -> tuple[RankReport, ...]:
+        self.jobs.append(job)
+        memory = DeviceMemory(peak_allocated_bytes=1, peak_reserved_bytes=1, reserved_bytes=1 << 30, device_bytes=9 << 30)
+        units = tuple(
+            UnitTime(
+                key=u.key,
+                number=job.number,
+                forward_s=0.01 if u.kind != "attention" else 0.02,
+                backward_s=0.02 if u.kind != "attention" else 0.04,
+                samples=3,
+                spread=0.0,
+            )
+            for u in job.units
+        )
+        transfers = tuple(
+            TransferTime(key=t.key, kind=t.kind, ranks=t.ranks, model_bytes=t.model_bytes, time_s=1e-3) for t in job.transfers
+        )
+        return (RankReport(rank=0, environment=self.environment, kernels=self.kernels, units=units, transfers=transfers, memory=memory),)
+
+
+def evaluator(device: Device, *, both: bool = False, **settings: Any) -> MeasuredEvaluator:
+    workload = workload_from_model("llama3.1_8B", seq_length=4096, gbs=128)
+    rules = Rules(workload=workload, cluster=make_cluster("mi300x"), axes={}, pins={}, allow_policy=True)
+    made = make_evaluator(
+        rules,
+        profiling_mode="both" if both else "benchmark",
+        has_gpu=True,
+        gemm_backend="roofline",
+        benchmark=BenchmarkSettings(gpus=8, runner=device.run, **settings),
+    )
+    assert isinstance(made, MeasuredEvaluator)
+    return made
+
+
+def text_of(result: EvaluationResult, code: str) -> str:
+    return " | ".join(warning.text for warning in result.warnings if warning.code == code)
+
+
+def test_measured_layers_replace_modelled_ones_and_the_answer_says_so() -> None:
+    device = Device()
+    result = evaluator(device).evaluate(TrialConfig(mbs=1))
+    assert (result.fidelity, result.source) == ("benchmark", "benchmark") and result.iteration_ms is not None
+    # 32 layers of (20 + 10) ms forward and (40 + 20) ms backward for 16 micro-batches, and the ends
+    assert result.iteration_ms > 16 * 32 * 90
+    assert "anchor: kernels" in text_of(result, "anchor") and "device: gpu" in text_of(result, "anchor")
+    assert result.memory_breakdown is not None and result.memory_breakdown["measured_overhead"] == 8.0
+    assert sum(result.memory_breakdown.values()) == pytest.approx(result.memory_per_gpu_gb)
+
+
+def test_reference_kernels_keep_the_class_and_confidence_of_the_projection() -> None:
+    result = evaluator(Device(kernels=PLAIN)).evaluate(TrialConfig(mbs=1))
+    assert result.fidelity == "simulate" and result.confidence == accuracy_of("simulate", "amd").text
+    assert "anchor: reference-kernels" in text_of(result, "anchor")
+
+
+def test_both_modes_are_told_side_by_side() -> None:
+    result = evaluator(Device(), both=True).evaluate(TrialConfig(mbs=1))
+    told = text_of(result, "simulate_against_benchmark")
+    assert result.source == "both" and "iteration: simulate" in told and "memory: simulate" in told
+
+
+def test_layers_are_measured_once_for_all_trials_and_kept_in_the_store(tmp_path: Path) -> None:
+    device, store = Device(), tmp_path / "bench.json"
+    first = evaluator(device, store=store)
+    first.evaluate(TrialConfig(mbs=1))
+    first.evaluate(TrialConfig(mbs=1, recompute_granularity="full", recompute_num_layers=16))
+    assert len(device.jobs) == 1, "recompute runs the same layers"
+    first.evaluate(TrialConfig(mbs=2))
+    assert len(device.jobs) == 2
+    again = Device()
+    evaluator(again, store=store).evaluate(TrialConfig(mbs=2))
+    assert not again.jobs and len(load(store).units) > 6
+
+
+def test_what_cannot_fit_or_is_illegal_is_not_measured() -> None:
+    device = Device()
+    made = evaluator(device)
+    assert made.evaluate(TrialConfig(mbs=16)).within_margin is False
+    assert not made.evaluate(TrialConfig(tp=3)).legal
+    assert not device.jobs
+
+
+def test_out_of_memory_is_a_result_and_a_crash_is_not() -> None:
+    def fails(failure: Any) -> Any:
+        def run(*_: Any, **__: Any) -> tuple[RankReport, ...]:
+            raise MeasurementError(failure, "rank 0 says why")
+
+        return run
+
+    device = Device()
+    device.run = fails("out_of_memory")  # type: ignore[method-assign]
+    result = evaluator(device).evaluate(TrialConfig(mbs=1))
+    assert result.legal and result.within_margin is False and result.reason == "rank 0 says why" and result.tokens_per_s_per_gpu is None
+    device.run = fails("crashed")  # type: ignore[method-assign]
+    with pytest.raises(MeasurementError, match="says why"):
+        evaluator(device).evaluate(TrialConfig(mbs=1))
+
+
+def test_figures_of_another_device_are_refused_unless_they_are_meant() -> None:
+    with pytest.raises(InputError, match="benchmark_arch"):
+        evaluator(Device(gpu="h200")).evaluate(TrialConfig(mbs=1))
+    told = evaluator(Device(gpu="h200"), benchmark_arch="h200").evaluate(TrialConfig(mbs=1))
+    assert "carried from one GPU to the other" in text_of(told, "benchmark_note")
+    with pytest.raises(InputError, match=r"not in the catalogue|benchmark_arch"):
+        evaluator(Device(gpu=None)).evaluate(TrialConfig(mbs=1))
+    device = Device()
+    with pytest.raises(InputError, match="device: cpu"):
+        evaluator(device, measure=MeasureSettings(device="cpu")).evaluate(TrialConfig(mbs=1))
+    assert not device.jobs, "refused before anything was measured"
