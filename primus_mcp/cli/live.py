@@ -17,15 +17,18 @@ if TYPE_CHECKING:
 
 LAST_TRIALS = 6
 BAR_COLUMNS = 24
+REASON_COLUMNS = 100
 BARS = ("max_proposals", "max_perf_calls", "max_rounds", "max_llm_calls", "max_tokens", "max_usd", "max_wall_minutes")
 
 
 def trial_line(outcome: Mapping[str, Any]) -> str:
     """One evaluation on a line."""
-    rate, memory = outcome.get("tokens_per_s_per_gpu"), outcome.get("memory_per_gpu_gb")
-    number = outcome.get("trial_id")
-    shown = f"{rate:,.0f} tokens/s/GPU" if rate is not None else " ".join(str(outcome.get("reason") or "no throughput").split())[:90]
-    return f"trial {number if number is not None else '-'}: {shown}" + (f", {memory:.1f} GB" if memory is not None else "")
+    rate, memory, number = (outcome.get(name) for name in ("tokens_per_s_per_gpu", "memory_per_gpu_gb", "trial_id"))
+    named = f"trial {number if number is not None else '-'}"
+    if rate is None:
+        reason = " ".join(str(outcome.get("reason") or "no throughput").split())
+        return f"{named}: {reason.split(' (')[0][:REASON_COLUMNS]}"
+    return f"{named}: {rate:,.0f} tokens/s/GPU" + (f", {memory:.1f} GB" if memory is not None else "")
 
 
 class View:

@@ -52,6 +52,7 @@ LEVERS: dict[str, tuple[dict[str, Any], ...]] = {
     "plain exchange": FALLBACKS,
 }
 """Settings that multiply every shape's speed, each tried once on the incumbent of its turn."""
+COORDINATE_BUDGETS = ("max_rounds", "max_proposals", "max_perf_calls", "max_wall_minutes")
 LEVER_TURN = 3
 SLIGHT = 0.05
 """What selective recompute frees, on the scale of shares of layers, for the order of shapes by memory."""
@@ -262,7 +263,7 @@ def coordinate_search(session: TuningSession, *, observer: Observer | None = Non
     a_round = max(1, math.ceil(proposals / rounds))
     turn = 0
     while True:
-        if (stop := stop_reason(session, patience=10**9, limits=("max_rounds", "max_proposals", "max_perf_calls"))) is not None:
+        if (stop := stop_reason(session, patience=10**9, limits=COORDINATE_BUDGETS)) is not None:
             return SearchEnd(ending=stop[0], reason=stop[1])
         index = max((event.index for event in session.journal.events() if isinstance(event, Round | RoundStarted)), default=0) + 1
         watch.round_started(index)

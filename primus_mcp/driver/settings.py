@@ -106,11 +106,11 @@ class _Sources:
         names = tuple(names)
         for name in names:
             if value := self._environment.get(name, "").strip():
-                return _Found(value=value, source=f"the environment ({name})")
+                return _Found(value=value, source=f"{name} in the environment")
         for name in names:
             value, path = self.files.get(name, ("", Path()))
             if value:
-                return _Found(value=value, source=f"{path} ({name})")
+                return _Found(value=value, source=f"{name} in {path}")
         return None
 
 
