@@ -187,10 +187,11 @@ def _llm(arguments: argparse.Namespace) -> Check:
 
 def _primus(arguments: argparse.Namespace) -> Check:
     from primus_mcp.errors import PrimusMcpError
+    from primus_mcp.evaluation.primus_cli import checkout_problem, commit_of
     from primus_mcp.inputs.presets import bundled_root, config_roots
 
     presets = len(list((bundled_root().path / "models" / "megatron").glob("*.yaml")))
-    needed = "model files that are not bundled, and measured runs"
+    needed = "model files that are not bundled, and --evaluator primus"
     if arguments.primus_root is None:
         found = f"not named; {presets} bundled model files are used"
         return Check(name="primus", status="optional", found=found, needed_for=needed, remedy="name a checkout with --primus-root")
@@ -198,7 +199,9 @@ def _primus(arguments: argparse.Namespace) -> Check:
         root = config_roots(None, arguments.primus_root)[0]
     except PrimusMcpError as error:
         return Check(name="primus", status="broken", found=str(error), needed_for=needed, remedy="name a Primus checkout")
-    return Check(name="primus", status="ok", found=f"{root.path}", needed_for=needed)
+    if (problem := checkout_problem(arguments.primus_root)) is not None:
+        return Check(name="primus", status="ok", found=f"{root.path} (not usable as --evaluator primus: {problem})", needed_for=needed)
+    return Check(name="primus", status="ok", found=f"{root.path} at commit {commit_of(arguments.primus_root)[:12]}", needed_for=needed)
 
 
 def _node(_: argparse.Namespace) -> Check:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from primus_mcp.cli.common import add_cluster_arguments, add_engine_arguments, add_workload_arguments, knob_values
+from primus_mcp.cli.evaluator_options import add_evaluator_arguments
+from primus_mcp.errors import InputError
 
 if TYPE_CHECKING:
     from primus_mcp.evaluation.result import EvaluationResult
@@ -17,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_workload_arguments(parser)
     add_cluster_arguments(parser)
     add_engine_arguments(parser)
+    add_evaluator_arguments(parser)
     parser.add_argument("--config", metavar="JSON", help='the knobs as one JSON object, for example \'{"tp": 8, "mbs": 2}\'')
     parser.add_argument("--set", action="append", metavar="KNOB=VALUE", help="one knob (repeatable); what is not set is the workload's own")
     parser.add_argument("--memory-only", action="store_true", help="rules and memory, no time")
@@ -30,11 +33,16 @@ def run(arguments: argparse.Namespace) -> int:
     from primus_mcp.evaluation.evaluators import FullEvaluator
     from primus_mcp.space.parsing import parse_trial
 
-    problem = resolve_problem(arguments)
-    assert isinstance(problem.evaluator, FullEvaluator)
+    problem = resolve_problem(arguments, profiling_mode=arguments.profiling_mode)
     base = parse_trial(arguments.config).model_dump(exclude_none=True) if arguments.config else {}
     trial = parse_trial({**base, **knob_values(arguments.set, "--set")})
-    result = problem.evaluator.evaluate_memory_only(trial) if arguments.memory_only else problem.evaluator.evaluate(trial)
+    evaluator = problem.evaluator
+    if arguments.memory_only:
+        if not isinstance(evaluator, FullEvaluator):
+            raise InputError("goes with the projection only", where="--memory-only", remedy="leave out --evaluator")
+        result = evaluator.evaluate_memory_only(trial)
+    else:
+        result = evaluator.evaluate(trial)
     if arguments.json:
         print(result.model_dump_json(indent=2))
     else:

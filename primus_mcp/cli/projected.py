@@ -155,8 +155,9 @@ def resolve_projection(arguments: argparse.Namespace, extra: Mapping[str, Any] |
     from primus_mcp.space.trainer_keys import resolve
 
     if arguments.profiling_mode != "simulate":
+        remedy = "use simulate, or the command `primus-mcp benchmark`"
         raise InputError(
-            "measures on a GPU, which this command does not", where=f"--profiling-mode {arguments.profiling_mode}", remedy="use simulate"
+            "measures on a GPU, which this command does not", where=f"--profiling-mode {arguments.profiling_mode}", remedy=remedy
         )
     arguments.gbs = None
     workload = load_workload(arguments)

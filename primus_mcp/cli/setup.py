@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from primus_mcp.api import Problem, resolve
 from primus_mcp.cli.common import load_cluster, load_workload
+from primus_mcp.cli.evaluator_options import benchmark_settings, with_evaluator
 from primus_mcp.space.parsing import parse_pins
 
 if TYPE_CHECKING:
@@ -18,9 +19,10 @@ __all__ = ["Problem", "resolve_problem", "tell_notes"]
 
 def resolve_problem(arguments: argparse.Namespace, *, mode: str = "full", profiling_mode: str = "simulate") -> Problem:
     """Read both files, adapt the baseline, build the evaluator. Raises InputError."""
-    return resolve(
+    target = load_cluster(arguments)
+    problem = resolve(
         load_workload(arguments),
-        load_cluster(arguments),
+        target,
         gbs=arguments.gbs,
         scale_gbs=arguments.scale_gbs,
         pins=parse_pins(getattr(arguments, "pin", None) or ()),
@@ -28,7 +30,9 @@ def resolve_problem(arguments: argparse.Namespace, *, mode: str = "full", profil
         mode=cast("Mode", mode),
         profiling_mode=cast("ProfilingMode", profiling_mode),
         gemm_backend=arguments.gemm_backend,
+        benchmark=benchmark_settings(arguments, target),
     )
+    return with_evaluator(arguments, problem)
 
 
 def tell_notes(problem: Problem) -> None:

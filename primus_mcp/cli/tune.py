@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from primus_mcp.cli.common import add_cluster_arguments, add_engine_arguments, add_workload_arguments, count, new_folder, positive_number
+from primus_mcp.cli.evaluator_options import add_evaluator_arguments
 from primus_mcp.cli.search_stage import add_search_arguments, require_known_trials, run_search
 from primus_mcp.cli.stops import signals_wait
 from primus_mcp.cli.streams import print_rich
@@ -31,9 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out-dir", type=new_folder, metavar="DIR", help="where trials and artefacts go (default tuning_runs/CLUSTER-WORKLOAD)"
     )
     parser.add_argument("--mode", choices=("dry", "memory-real", "full"), default="full", help="dry: synthetic; memory-real: memory only")
-    parser.add_argument(
-        "--profiling-mode", choices=("simulate", "benchmark"), default="simulate", help="analytic, or measured on this host"
-    )
+    add_evaluator_arguments(parser)
     parser.add_argument("--dry-run", action="store_true", help="the same as --mode dry")
     stage = parser.add_mutually_exclusive_group()
     stage.add_argument("--seed-only", "--no-agent", action="store_true", help="evaluate the seed plan only, without an LLM")
