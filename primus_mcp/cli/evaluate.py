@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from primus_mcp.cli.common import add_cluster_arguments, add_engine_arguments, add_workload_arguments, knob_values
@@ -23,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="JSON", help='the knobs as one JSON object, for example \'{"tp": 8, "mbs": 2}\'')
     parser.add_argument("--set", action="append", metavar="KNOB=VALUE", help="one knob (repeatable); what is not set is the workload's own")
     parser.add_argument("--memory-only", action="store_true", help="rules and memory, no time")
+    parser.add_argument("--calibration", type=Path, metavar="JSON", help="correct the time by your own runs (see `primus-mcp calibrate`)")
     parser.add_argument("--json", action="store_true", help="the whole result as one JSON document")
 
 
@@ -43,6 +45,11 @@ def run(arguments: argparse.Namespace) -> int:
         result = evaluator.evaluate_memory_only(trial)
     else:
         result = evaluator.evaluate(trial)
+    if arguments.calibration is not None:
+        from primus_mcp.evaluation.measured_calibration import with_calibration
+        from primus_mcp.measurement.calibration import load_calibration
+
+        result = with_calibration(result, load_calibration(arguments.calibration), problem.target.cluster)
     if arguments.json:
         print(result.model_dump_json(indent=2))
     else:
