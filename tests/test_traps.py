@@ -160,9 +160,9 @@ def test_recompute_buys_memory_with_time(tmp_path: Path) -> None:
 )
 def test_each_recompute_module_has_a_saving_and_a_price_of_its_own(tmp_path: Path, model: str, module: str) -> None:
     """Megatron-Bridge#5570: moe_act -1.85% memory, +1.99% time; mla_up_proj -1.96% memory, +5.19% time. Small, and never free."""
-    parts = {"expert_model_parallel_size": 8, "moe_token_dispatcher_type": "alltoall"}
+    parts: dict[str, Any] = {"expert_model_parallel_size": 8, "moe_token_dispatcher_type": "alltoall"}
     plain = priced(evaluator(tmp_path, model, gpu="mi355x", **parts).evaluate(TrialConfig()))
-    names = {"recompute_granularity": "selective", "recompute_modules": f"[{module}]"}
+    names: dict[str, Any] = {"recompute_granularity": "selective", "recompute_modules": f"[{module}]"}
     lighter = priced(evaluator(tmp_path, model, gpu="mi355x", **parts, **names).evaluate(TrialConfig()))
     assert 0.85 < lighter[0] / plain[0] < 1
     assert 0.85 < lighter[1] / plain[1] < 1
@@ -197,7 +197,7 @@ def test_every_priced_answer_states_its_bound_its_error_and_what_priced_it(tmp_p
 
 def test_a_dense_width_that_no_layer_uses_changes_nothing(tmp_path: Path) -> None:
     """aiconfigurator#1055, aisimulate#220: an MoE workspace of 46.0 instead of 13.9 GiB, sized with the dense width."""
-    parts = {"expert_model_parallel_size": 8}
+    parts: dict[str, Any] = {"expert_model_parallel_size": 8}
     own = evaluator(tmp_path, "qwen3_30B_A3B", gpu="mi355x", **parts).evaluate(TrialConfig())
     wide = evaluator(tmp_path, "qwen3_30B_A3B", gpu="mi355x", ffn_hidden_size=65536, **parts).evaluate(TrialConfig())
     assert priced(own) == priced(wide)
