@@ -170,7 +170,7 @@ def test_each_recompute_module_has_a_saving_and_a_price_of_its_own(tmp_path: Pat
 
 def test_real_routing_under_deepep_has_a_larger_allowance_and_buffers_beside_torch(tmp_path: Path) -> None:
     """NVIDIA-NeMo/RL#2319, torchtitan#3865: out of memory at the second step, as buffers of another size each step fragment memory."""
-    more = {
+    more: dict[str, Any] = {
         "enable_primus_turbo": "true",
         "moe_router_dtype": "fp32",
         "moe_shared_expert_overlap": "false",
