@@ -54,7 +54,7 @@ CASES: tuple[tuple[str, str, int], ...] = (
 EVALUATIONS, SEEDS = 30, 12
 ATTEMPTS = 1_500
 REPEATS = 3
-LONG_RANDOM, LOCAL_STARTS = 200, 3
+LONG_RANDOM, LOCAL_STARTS = 120, 2
 PERTURBATION = 0.15
 Knobs = dict[str, Any]
 
@@ -263,9 +263,9 @@ def reference(setting: World, known: Sequence[TrialConfig]) -> float:
 
 
 def best_trial_of_seeds(setting: World) -> TrialConfig:
-    """Where the product's own search ends with ten times the budget."""
+    """Where the product's own search ends with five times the budget."""
     with tempfile.TemporaryDirectory() as folder:
-        session = session_in(folder, setting, 4 * EVALUATIONS, 10 * EVALUATIONS)
+        session = session_in(folder, setting, 2 * EVALUATIONS, 3 * EVALUATIONS)
         session.run_seeds()
         coordinate_search(session)
         records = [record for record in session.history() if is_candidate(record.result)]

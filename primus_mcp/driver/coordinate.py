@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from primus_mcp.driver.forecast import corrected, flat_parts, forecast
+from primus_mcp.driver.forecast import corrected, flat_parts, forecast, nearness
 from primus_mcp.driver.loop import MIN_GAIN, Nobody, Observer, SearchEnd, stop_reason
 from primus_mcp.driver.shapes import SELECTIVE, Column, knobs_of_shape, shape_of, shapes_of
 from primus_mcp.errors import InputError, UnknownFigureError
@@ -79,6 +79,7 @@ class _Search:
         self.shapes = shapes_of(session)
         self.too_large = np.zeros(len(self.shapes), dtype=bool)
         self.checked: set[tuple[float, ...]] = set()
+        self.near: dict[int, Column] = {}
         self.node = cluster.network.node_size if cluster.network.spans_nodes else cluster.gpus_per_node
         self.gap = cluster.network.node_bandwidth_bytes_per_s / cluster.network.nic_bandwidth_bytes_per_s
         self.values = legal_axes(session.workload, cluster, axes=session.target.axes.model_dump(), pins=session.pins)
@@ -147,12 +148,12 @@ class _Search:
             base, parts, now = self.shape(best), best.result.time_breakdown, best.result.iteration_ms or math.inf
         gbs = self.session.workload.baseline.gbs
         times = forecast(parts, base, self.shapes, gbs=gbs, node=self.node, gap=self.gap)
-        return corrected(times, self.shapes, self._ratios(best, parts, base, gbs)), now
+        return corrected(times, self._ratios(best, parts, base, gbs)), now
 
     def _ratios(
         self, best: TrialRecord | None, parts: Mapping[str, float], base: Mapping[str, float], gbs: int
-    ) -> list[tuple[dict[str, float], float]]:
-        """Measured over forecast of every priced trial that has the incumbent's levers."""
+    ) -> list[tuple[Column, float]]:
+        """Nearness, and measured over forecast, of every priced trial that has the incumbent's levers."""
         found = []
         for record in self.session.history():
             if best is None or not is_candidate(record.result) or not record.result.iteration_ms:
@@ -162,7 +163,9 @@ class _Search:
             shape = self.shape(record)
             one = type(self.shapes)(**{name: np.array([shape[name]]) for name in shape})
             time_ms = float(forecast(parts, base, one, gbs=gbs, node=self.node, gap=self.gap)[0])
-            found.append((shape, record.result.iteration_ms / time_ms))
+            if record.trial_id not in self.near:
+                self.near[record.trial_id] = nearness(self.shapes, shape)
+            found.append((self.near[record.trial_id], record.result.iteration_ms / time_ms))
         return found
 
     def shape_step(self, best: TrialRecord | None) -> tuple[str, TrialConfig, str] | None:

@@ -71,7 +71,8 @@ def forecast(parts: Parts, base: Mapping[str, float], shapes: Shapes, *, gbs: in
     return np.asarray(busy + bubble + once + hops, dtype=np.float64)
 
 
-def _distance(shapes: Shapes, point: Mapping[str, float]) -> Column:
+def nearness(shapes: Shapes, point: Mapping[str, float]) -> Column:
+    """How much a priced shape tells of each other one: 1 for itself, falling with the distance."""
     total = np.zeros(len(shapes))
     for name, reach in REACH.items():
         column = getattr(shapes, name)
@@ -81,13 +82,13 @@ def _distance(shapes: Shapes, point: Mapping[str, float]) -> Column:
             total += reach * np.abs(np.where(column == SELECTIVE, 0.1, column) - (0.1 if point[name] == SELECTIVE else point[name]))
         else:
             total += reach * np.abs(np.log2(column / point[name]))
-    return total
+    return np.asarray(np.exp(-total), dtype=np.float64)
 
 
-def corrected(times: Column, shapes: Shapes, seen: Sequence[tuple[Mapping[str, float], float]]) -> Column:
-    """The forecast times what priced shapes came out at against their own forecast, by nearness. `seen`: (shape, measured / forecast)."""
-    if not seen:
-        return times
-    weights = np.stack([np.exp(-_distance(shapes, point)) for point, _ in seen])
-    logs = np.log([ratio for _, ratio in seen])
-    return np.asarray(times * np.exp((weights * logs[:, None]).sum(axis=0) / (weights.sum(axis=0) + DOUBT)), dtype=np.float64)
+def corrected(times: Column, seen: Sequence[tuple[Column, float]]) -> Column:
+    """The forecast times what priced shapes came out at against their own forecast. `seen`: (nearness, measured / forecast) of each."""
+    weights, logs = np.zeros(len(times)), np.zeros(len(times))
+    for near, ratio in seen:
+        weights += near
+        logs += near * np.log(ratio)
+    return np.asarray(times * np.exp(logs / (weights + DOUBT)), dtype=np.float64)

@@ -9,7 +9,7 @@ import pytest
 from driver_cases import open_session
 
 from primus_mcp.driver.coordinate import coordinate_search
-from primus_mcp.driver.forecast import corrected, forecast
+from primus_mcp.driver.forecast import corrected, forecast, nearness
 from primus_mcp.driver.shapes import Shapes, shapes_of
 from primus_mcp.driver.stage import run_coordinate_stage
 from primus_mcp.evaluation.rank import is_candidate
@@ -91,9 +91,10 @@ def test_a_step_gains_no_more_than_the_part_that_it_relieves() -> None:
 
 
 def test_what_was_priced_corrects_the_forecast_near_it_and_hardly_far_from_it() -> None:
-    near, far = one(mbs=4.0), one(tp=8.0, pp=1.0, ep=1.0, cp=1.0)
-    seen = [(BASE, 2.0)]
-    times = np.array([1.0])
-    assert corrected(times, one(), seen)[0] > corrected(times, near, seen)[0] > corrected(times, far, seen)[0] > 0.99
-    assert corrected(times, far, seen)[0] < 1.05
-    assert corrected(times, near, [])[0] == 1.0
+    def factor(shape: Shapes) -> float:
+        return float(corrected(np.array([1.0]), [(nearness(shape, BASE), 2.0)])[0])
+
+    assert factor(one()) > factor(one(mbs=4.0)) > factor(one(tp=8.0, pp=1.0, ep=1.0, cp=1.0)) > 0.99
+    assert factor(one(tp=8.0, pp=1.0, ep=1.0, cp=1.0)) < 1.05
+    assert nearness(one(), BASE)[0] == 1.0
+    assert corrected(np.array([1.0]), [])[0] == 1.0

@@ -38,7 +38,7 @@ def run(session: TuningSession, url: str, slept: list[float] | None = None) -> S
 def four_rounds() -> list[Item]:
     """Plan and four rounds with everything that goes wrong in practice: 12 requests, one of them refused by the provider."""
     deepep = "r = evaluate_simulate(config_json={'use_turbo_deepep': True, 'mbs': 1})\nprint(r['verdict'], r['left'])\n"
-    illegal = "b = evaluate_simulate({'tp': 3})\nprint(b['legal'], b['reason'])\nnote_to_scratchpad(note='tp 3 is illegal')\n"
+    illegal = "b = evaluate_simulate(config_json={'tp': 3})\nprint(b['legal'], b['reason'])\nnote_to_scratchpad(note='tp 3 is illegal')\n"
     two = (
         "for mbs in (1, 2):\n    r = evaluate_simulate(config_json={'mbs': mbs, 'recompute_granularity': 'full'})\n    print(r['verdict'])"
     )
