@@ -95,7 +95,7 @@ class TransferTime(Record):
 
 
 class DeviceMemory(Record):
-    """One rank at the end of the run. `device_bytes`: in use on the device by everybody; null where it cannot be asked."""
+    """One rank after its units and before any collective. `device_bytes`: in use by everybody; null where it cannot be asked."""
 
     peak_allocated_bytes: int | None
     peak_reserved_bytes: int | None

@@ -64,14 +64,17 @@ def measure(job: Job, rank: int, local_rank: int) -> RankReport:
     device = Device(job.device, local_rank, job.number)
     torch.manual_seed(rank)
     layers = Layers(device, job.kernels)
+    quiet = None
     if job.ranks > 1:
         distributed.init_process_group(device.backend)
+        quiet = distributed.new_group(backend="gloo")  # waiting here must not open a communicator on the GPU: its buffers are counted apart
     units: list[UnitTime] = []
     for position, unit in enumerate(job.units, 1):
         _tell(rank, f"layer {position} of {len(job.units)}: {unit.kind}")
-        if job.ranks > 1:
-            distributed.barrier()
+        if quiet is not None:
+            distributed.barrier(group=quiet)
         units.append(time_unit(unit, job, layers, device))
+    memory = device.memory()
     transfers: list[TransferTime] = []
     for position, transfer in enumerate(job.transfers, 1):
         _tell(rank, f"collective {position} of {len(job.transfers)}: {transfer.kind} over {transfer.ranks} ranks")
@@ -83,10 +86,10 @@ def measure(job: Job, rank: int, local_rank: int) -> RankReport:
         kernels=layers.families,
         units=tuple(units),
         transfers=tuple(transfers),
-        memory=device.memory(),
+        memory=memory,
     )
-    if job.ranks > 1:
-        distributed.barrier()
+    if quiet is not None:
+        distributed.barrier(group=quiet)
         distributed.destroy_process_group()
     return report
 
