@@ -20,7 +20,7 @@ from primus_mcp.errors import InputError, PrimusMcpError
 from primus_mcp.projection.ops.backend import GemmBackend
 from primus_mcp.validation.constants import MEMORY_FILE, Fitted, audit
 from primus_mcp.validation.models import bare_name, find_architecture
-from primus_mcp.validation.resolve import Case, Ladders, resolve
+from primus_mcp.validation.resolve import BY_OPERATOR, Case, Ladders, resolve
 from primus_mcp.validation.rows import Row
 from primus_mcp.validation.trial_constants import Changes, Pricer
 
@@ -95,7 +95,7 @@ def collect(rows: Sequence[Row], suites: Sequence[str], backend: GemmBackend) ->
         except PrimusMcpError:
             continue
         key = (case.arch, case.config, row.gpu, row.n_gpus, row.framework) if row.task == "pretrain" else (row.task, row.gpu, row.n_gpus)
-        if key not in seen and not case.other_part:
+        if key not in seen and not case.other_part and case.config.recompute != BY_OPERATOR:
             seen.add(key)
             samples.append(Sample(row=row, family=family_of(name), case=case, measured=measured))
     return samples
