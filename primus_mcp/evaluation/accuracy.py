@@ -43,10 +43,21 @@ def _told(what: str, found: Mapping[str, Any]) -> str:
     return f"{what} was off by {found['mean_error']:.1%} on average over {found['runs']} published configurations{left_out}"
 
 
-def accuracy_of(fidelity: Fidelity, vendor: Vendor) -> Accuracy:
-    """What is known of a class of numbers on GPUs of a vendor (docs/accuracy.md). A measured run states its own anchor."""
+def _unchecked(gpu: str, own: Mapping[str, Any]) -> Accuracy:
+    others = ", ".join(own["time"]["gpus"])
+    text = f"no published run on {gpu} was checked; on {others} {_told('time', own['time'])}; check the first choice with a short run"
+    return Accuracy(throughput_error=None, memory_error=None, text=text)
+
+
+def accuracy_of(fidelity: Fidelity, vendor: Vendor, gpu: str | None = None) -> Accuracy:
+    """What is known of a class of numbers on GPUs of a vendor (docs/accuracy.md). A measured run states its own anchor.
+
+    On a `gpu` that no published run was made on, errors are null and the text says so.
+    """
     own = _figures()[vendor]
     memory = _told("memory", own["memory"])
+    if fidelity in ("simulate", "heuristic") and gpu is not None and gpu not in own["time"]["gpus"] + own["memory"]["gpus"]:
+        return _unchecked(gpu, own)
     if fidelity == "simulate":
         return Accuracy(
             throughput_error=own["time"]["median_error"],

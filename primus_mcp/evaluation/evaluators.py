@@ -118,7 +118,7 @@ class Evaluator(ABC):
             dp=placement.dp,
             expert_dp=placement.expert_dp,
             micro_batches=placement.micro_batches,
-            confidence=accuracy_of(self.fidelity, self.cluster.gpu.vendor).text,
+            confidence=accuracy_of(self.fidelity, self.cluster.gpu.vendor, self.cluster.gpu.name).text,
             warnings=warnings,
             **fields,
         )

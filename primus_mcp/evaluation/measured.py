@@ -199,4 +199,5 @@ class MeasuredEvaluator(FullEvaluator):
         """Reference kernels keep the confidence and the class of the analytic projection."""
         if found.anchor.kind == "kernels":
             return result
-        return result.model_copy(update={"fidelity": "simulate", "confidence": accuracy_of("simulate", self.cluster.gpu.vendor).text})
+        confidence = accuracy_of("simulate", self.cluster.gpu.vendor, self.cluster.gpu.name).text
+        return result.model_copy(update={"fidelity": "simulate", "confidence": confidence})

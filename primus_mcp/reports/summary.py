@@ -213,7 +213,7 @@ def summarise(
         agent=agent,
         stopped_because=stopped_because,
         counts=count(records),
-        accuracy=accuracy_of(ranking.best.fidelity if ranking.best else fidelity, cluster.gpu.vendor),
+        accuracy=accuracy_of(ranking.best.fidelity if ranking.best else fidelity, cluster.gpu.vendor, cluster.gpu.name),
         engine=_engine(records, mode, evaluator),
         warnings=list(dict.fromkeys(warnings)),
     )

@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from primus_mcp.validation.groups import grouped
+from primus_mcp.inputs.hardware_files import gpu_profile
+from primus_mcp.validation.groups import grouped, is_inferred
 from primus_mcp.validation.refit import LeftOut, mean_of
 from primus_mcp.validation.score import Scored
 
@@ -18,8 +19,14 @@ MEMORY_GROUP = {"amd": "AMD, device", "nvidia": "Megatron-Core, allocated"}
 _DIGITS = 4
 
 
+def _gpus(scored: Sequence[Scored], vendor: str, what: str) -> list[str]:
+    """The vendor's GPUs that stated runs were scored on, as the catalogue names them."""
+    own = {item.row.gpu for item in scored if item.what == what and item.skipped_reason is None and not is_inferred(item)}
+    return sorted({gpu.name for gpu in map(gpu_profile, own) if gpu.vendor == vendor})
+
+
 def figures(scored: Sequence[Scored], blind: Sequence[LeftOut]) -> dict[str, Any]:
-    """{vendor: {time: {runs, mean_error, median_error, blind_mean_error}, memory: {...}}}; errors are fractions, None where unknown."""
+    """{vendor: {time: {runs, gpus, mean_error, median_error, blind_mean_error}, memory: {...}}}; errors: fractions, None where unknown."""
     found = {group.name: statistics for group, statistics in grouped(scored).items()}
     table: dict[str, Any] = {}
     for vendor, name in TIME_GROUP.items():
@@ -30,6 +37,7 @@ def figures(scored: Sequence[Scored], blind: Sequence[LeftOut]) -> dict[str, Any
             assert statistics.mape is not None and statistics.median is not None
             table[vendor][what] = {
                 "runs": statistics.figures,
+                "gpus": _gpus(scored, vendor, what),
                 "mean_error": round(statistics.mape, _DIGITS),
                 "median_error": round(statistics.median, _DIGITS),
                 "blind_mean_error": round(mean_of(own, "refitted"), _DIGITS) if what == "time" and own else None,

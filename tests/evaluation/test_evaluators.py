@@ -89,7 +89,7 @@ def test_a_legal_result_adds_up(tmp_path: Path) -> None:
     assert result.comm_breakdown["total"] == pytest.approx(sum(v for k, v in result.comm_breakdown.items() if k != "total"))
     assert result.per_rank_memory_gb is not None and max(result.per_rank_memory_gb) == result.memory_per_gpu_gb
     assert result.resolved is not None and (result.resolved["tp"], result.resolved["recompute_granularity"]) == (2, "none")
-    assert result.confidence and "not validated" in result.confidence
+    assert result.confidence and "off by" in result.confidence
 
 
 def test_memory_only_and_the_full_evaluation_agree_on_memory(tmp_path: Path) -> None:

@@ -46,3 +46,11 @@ def test_the_figures_beside_every_answer_are_those_of_the_page() -> None:
         assert f"{mean_error:.1f}%" in told.text
         line = next(line for line in section(page, "Memory") if line.split("|")[1].strip(" *") == MEMORY_GROUP[vendor])
         assert told.memory_error is not None and abs(100 * told.memory_error - numbers(line)[1]) <= 0.1
+
+
+def test_a_gpu_that_no_published_run_was_made_on_has_no_error_and_says_so() -> None:
+    for gpu in ("mi250x", "mi325x", "a card of one's own"):
+        told = accuracy_of("simulate", "amd", gpu)
+        assert (told.throughput_error, told.memory_error) == (None, None)
+        assert told.text.startswith(f"no published run on {gpu} was checked; on mi300x, mi355x time was off by")
+    assert accuracy_of("simulate", "amd", "mi355x") == accuracy_of("simulate", "amd")
