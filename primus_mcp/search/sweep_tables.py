@@ -205,7 +205,7 @@ def lever_set(rates: Rates, arch: Architecture, configs: Sequence[TrainingConfig
             deepep_buffer_bytes(arch, config) + runtime(rates.cluster.gpu.vendor, expert_exchange=arch.is_moe and config.ep > 1).value_bytes
         )
         outside.append(known)
-        share.append(fragmentation(arch, config, 1.0).value_bytes)
+        share.append(fragmentation(arch, config).value)
         settings = activation_settings(arch, config)
         weights = [layer_weights(arch, kind[0], config.tp, config.ep, config.etp, kind[1]) for kind in kinds]
         placeholders.append([placeholder_bytes(settings, found) for found in weights])

@@ -18,11 +18,19 @@ from primus_mcp.units import BF16_BYTES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A value and the upper end of what the evidence allows; `reclaimable_bytes` of it are given back before an allocation fails."""
+    """A value and the upper end of what the evidence allows."""
 
     value_bytes: float
     high_bytes: float
-    reclaimable_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slack:
+    """Fragmentation as shares of what comes and goes; `reclaimable` of it is given back before an allocation fails."""
+
+    value: float
+    high: float
+    reclaimable: float
 
 
 def uses_side_streams(arch: Architecture, config: TrainingConfig) -> bool:
@@ -48,18 +56,14 @@ def _fragmentation_share(arch: Architecture, config: TrainingConfig) -> Constant
     return MEMORY["fragmentation_one_stream_fraction"]
 
 
-def fragmentation(arch: Architecture, config: TrainingConfig, activation_bytes: float) -> Estimate:
+def fragmentation(arch: Architecture, config: TrainingConfig) -> Slack:
     """Reserved minus allocated: a share of what comes and goes: activations and transients at the peak, gathered layers.
 
     What exceeds the share of one stream is cache that waits for events or for its size: near the cap torch synchronises, frees it and
     tries again (a run with an estimate of 289 of 288 GiB went through at 99.1%), at a cost in time.
     """
     share, least = _fragmentation_share(arch, config), MEMORY["fragmentation_one_stream_fraction"]
-    return Estimate(
-        value_bytes=activation_bytes * share.value,
-        high_bytes=activation_bytes * share.high,
-        reclaimable_bytes=activation_bytes * (share.value - least.value),
-    )
+    return Slack(value=share.value, high=share.high, reclaimable=share.value - least.value)
 
 
 def communicator_count(arch: Architecture, config: TrainingConfig, placement: Placement) -> int:

@@ -30,7 +30,7 @@ class PersistentMemory:
 
 
 def persistent_memory(
-    stage: Stage, config: TrainingConfig, settings: ActivationSettings, vendor: Vendor, live_chunks: int, micro_batches: int
+    stage: Stage, config: TrainingConfig, settings: ActivationSettings, workspaces: float, live_chunks: int, micro_batches: int
 ) -> PersistentMemory:
     """Everything above for one pipeline rank.
 
@@ -41,12 +41,13 @@ def persistent_memory(
         placeholder_gradients_bytes=stage.placeholder_bytes,
         gather_buffer_bytes=settings.gathered_bytes if stage.has_loss else 0.0,
         pipeline_gradient_bytes=settings.hidden_bytes if stage.rank > 0 else 0.0,
-        workspaces_bytes=_workspaces(settings.arch, config, vendor),
+        workspaces_bytes=workspaces,
         unsharded_layers_bytes=unsharded_bytes(stage, settings.arch, config) if config.use_torch_fsdp2 else 0.0,
         pipeline_buffers_bytes=pipeline_buffers_bytes(stage, config, settings, live_chunks, micro_batches),
     )
 
 
-def _workspaces(arch: Architecture, config: TrainingConfig, vendor: Vendor) -> float:
+def workspaces_bytes(arch: Architecture, config: TrainingConfig, vendor: Vendor) -> float:
+    """TE's GEMM workspace, the BLAS library's, and the four of TE's grouped GEMM; the same on every rank."""
     grouped = MEMORY["te_grouped_gemm_workspace_bytes"].value if arch.is_moe and config.grouped_gemm == "te" else 0.0
     return MEMORY["te_gemm_workspace_bytes"].value + MEMORY[f"{vendor}_blas_workspace_bytes"].value + grouped

@@ -19,6 +19,7 @@ from primus_mcp.projection.memory.activations.settings import ActivationSettings
 from primus_mcp.projection.memory.caveats import Caveat, memory_caveats
 from primus_mcp.projection.memory.outside import (
     Estimate,
+    Slack,
     communicator_count,
     communicators,
     deepep_buffer_bytes,
@@ -26,14 +27,28 @@ from primus_mcp.projection.memory.outside import (
     runtime,
 )
 from primus_mcp.projection.memory.peak import Peak, schedule_key, stage_peak
-from primus_mcp.projection.memory.persistent import PersistentMemory, persistent_memory
+from primus_mcp.projection.memory.persistent import PersistentMemory, persistent_memory, workspaces_bytes
 from primus_mcp.projection.memory.profile import GROUPS
 from primus_mcp.projection.memory.stage import Stage, pipeline_stages
 from primus_mcp.projection.memory.static import StaticMemory, static_memory
 from primus_mcp.projection.memory.verdict import Fit, verdict
 from primus_mcp.projection.placement import Placement, place
 
-_SAVED = tuple(f"saved_{group}" for group in GROUPS)
+_PERSISTENT = (
+    "weights",
+    "main_gradients",
+    "optimizer_states",
+    "fp8_weight_copies",
+    "unsharded_layers",
+    "pipeline_buffers",
+    "placeholder_gradients",
+    "gather_buffer",
+    "pipeline_gradient",
+    "workspaces",
+)
+_AT_PEAK = (*_PERSISTENT, "pinned_for_weight_gradients", "transient", *(f"saved_{group}" for group in GROUPS))
+_AT_STEP = (*_PERSISTENT, "optimizer_step")
+_STATES = ("weights", "main_gradients", "optimizer_states", "fp8_weight_copies")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +106,12 @@ class _Run:
     config: TrainingConfig
     placement: Placement
     settings: ActivationSettings
-    vendor: Vendor
-    outside: Mapping[str, Estimate]
+    workspaces_bytes: float
+    slack: Slack
+    outside: Mapping[str, int]
+    outside_bytes: int
+    outside_square: float
+    allocated_error: float
 
 
 def project_memory(arch: Architecture, config: TrainingConfig, cluster: Cluster) -> MemoryProjection:
@@ -102,20 +121,7 @@ def project_memory(arch: Architecture, config: TrainingConfig, cluster: Cluster)
 
 def project_placed(arch: Architecture, config: TrainingConfig, placement: Placement, vendor: Vendor) -> MemoryProjection:
     """The same for a placement that is already known."""
-    count = communicator_count(arch, config, placement)
-    deepep = deepep_buffer_bytes(arch, config)
-    run = _Run(
-        arch=arch,
-        config=config,
-        placement=placement,
-        settings=activation_settings(arch, config),
-        vendor=vendor,
-        outside={
-            "communicators": communicators(vendor, count),
-            "deepep_buffers": Estimate(value_bytes=deepep, high_bytes=deepep),
-            "runtime": runtime(vendor, expert_exchange=arch.is_moe and config.ep > 1),
-        },
-    )
+    run = _run(arch, config, placement, vendor)
     stages = pipeline_stages(run.settings, config.ep, placement.chunks, placement.owner)
     schedule = schedule_key(config, placement.micro_batches)
     ranks = tuple(_rank_memory(run, stage, stage_peak(stage, schedule)) for stage in stages)
@@ -123,59 +129,77 @@ def project_placed(arch: Architecture, config: TrainingConfig, placement: Placem
     return MemoryProjection(ranks=ranks, worst=worst, caveats=memory_caveats(arch, config, vendor))
 
 
+def _run(arch: Architecture, config: TrainingConfig, placement: Placement, vendor: Vendor) -> _Run:
+    deepep = deepep_buffer_bytes(arch, config)
+    outside = {
+        "communicators": communicators(vendor, communicator_count(arch, config, placement)),
+        "deepep_buffers": Estimate(value_bytes=deepep, high_bytes=deepep),
+        "runtime": runtime(vendor, expert_exchange=arch.is_moe and config.ep > 1),
+    }
+    held = {name: round(estimate.value_bytes) for name, estimate in outside.items() if estimate.value_bytes}
+    return _Run(
+        arch=arch,
+        config=config,
+        placement=placement,
+        settings=activation_settings(arch, config),
+        workspaces_bytes=workspaces_bytes(arch, config, vendor),
+        slack=fragmentation(arch, config),
+        outside=held,
+        outside_bytes=sum(held.values()),
+        outside_square=sum((estimate.high_bytes - estimate.value_bytes) ** 2 for estimate in outside.values()),
+        allocated_error=MEMORY["allocated_error_moe_fraction" if arch.is_moe else "allocated_error_dense_fraction"].high,
+    )
+
+
 def _rank_memory(run: _Run, stage: Stage, peak: Peak) -> RankMemory:
     static = static_memory(stage, run.arch, run.config, run.placement)
-    persistent = persistent_memory(stage, run.config, run.settings, run.vendor, peak.live_chunks, run.placement.micro_batches)
-    inside = _components(static, persistent, peak)
+    persistent = persistent_memory(stage, run.config, run.settings, run.workspaces_bytes, peak.live_chunks, run.placement.micro_batches)
     activation = peak.total_bytes
-    moment = peak.moment
-    if static.step_transient_bytes > activation:
-        inside = _components(static, persistent, None)
-        moment = "optimizer step"
-    slack = fragmentation(run.arch, run.config, activation + persistent.unsharded_layers_bytes + persistent.pipeline_buffers_bytes)
-    outside = {name: estimate.value_bytes for name, estimate in run.outside.items()}
-    components = {name: round(size) for name, size in (*inside.items(), ("fragmentation", slack.value_bytes), *outside.items()) if size}
-    device = sum(components.values())
-    reserved = device - sum(components.get(name, 0) for name in outside)
-    allocated = reserved - components.get("fragmentation", 0)
-    states_bytes = sum(components.get(name, 0) for name in ("weights", "main_gradients", "optimizer_states", "fp8_weight_copies"))
+    at_step = static.step_transient_bytes > activation
+    components = _components(static, persistent, None if at_step else peak)
+    allocated = sum(components.values())
+    varying = activation + persistent.unsharded_layers_bytes + persistent.pipeline_buffers_bytes
+    slack = round(varying * run.slack.value)
+    if slack:
+        components["fragmentation"] = slack
+    reserved = allocated + slack
+    components |= run.outside
+    device = reserved + run.outside_bytes
+    states_bytes = sum([components[name] for name in _STATES if name in components])
     return RankMemory(
         rank=stage.rank,
         allocated_bytes=allocated,
         reserved_bytes=reserved,
         device_bytes=device,
-        upper_bytes=device + round(_uncertainty(run, allocated, slack)),
-        least_bytes=device - round(slack.reclaimable_bytes),
+        upper_bytes=device + round(_uncertainty(run, allocated, varying)),
+        least_bytes=device - round(varying * run.slack.reclaimable),
         param_optimizer_bytes=states_bytes,
         activation_bytes=round(activation),
-        peak_moment=moment,
+        peak_moment="optimizer step" if at_step else peak.moment,
         components=components,
     )
 
 
-def _components(static: StaticMemory, persistent: PersistentMemory, peak: Peak | None) -> dict[str, float]:
-    """Everything inside the allocator at the peak; without `peak`, at the optimizer step."""
-    parts = {
-        "weights": static.weights_bytes,
-        "main_gradients": static.main_gradients_bytes,
-        "optimizer_states": static.optimizer_states_bytes,
-        "fp8_weight_copies": static.fp8_weight_copies_bytes,
-        "unsharded_layers": persistent.unsharded_layers_bytes,
-        "pipeline_buffers": persistent.pipeline_buffers_bytes,
-        "placeholder_gradients": persistent.placeholder_gradients_bytes,
-        "gather_buffer": persistent.gather_buffer_bytes,
-        "pipeline_gradient": persistent.pipeline_gradient_bytes,
-        "workspaces": persistent.workspaces_bytes,
-    }
-    if peak is None:
-        return {**parts, "optimizer_step": static.step_transient_bytes}
-    saved = dict(zip(_SAVED, peak.saved, strict=True))
-    return {**parts, **saved, "pinned_for_weight_gradients": peak.pinned_bytes, "transient": peak.transient_bytes}
+def _components(static: StaticMemory, persistent: PersistentMemory, peak: Peak | None) -> dict[str, int]:
+    """Whole bytes of everything inside the allocator at the peak; without `peak`, at the optimizer step."""
+    sizes = (
+        static.weights_bytes,
+        static.main_gradients_bytes,
+        static.optimizer_states_bytes,
+        static.fp8_weight_copies_bytes,
+        persistent.unsharded_layers_bytes,
+        persistent.pipeline_buffers_bytes,
+        persistent.placeholder_gradients_bytes,
+        persistent.gather_buffer_bytes,
+        persistent.pipeline_gradient_bytes,
+        persistent.workspaces_bytes,
+        *((static.step_transient_bytes,) if peak is None else (peak.pinned_bytes, peak.transient_bytes, *peak.saved)),
+    )
+    names = _AT_STEP if peak is None else _AT_PEAK
+    return {name: round(size) for name, size in zip(names, sizes, strict=True) if size}
 
 
-def _uncertainty(run: _Run, allocated: float, slack: Estimate) -> float:
+def _uncertainty(run: _Run, allocated: float, varying: float) -> float:
     """Quadrature of the upper errors: allocated (share by model kind), fragmentation, and each term outside torch."""
-    share = MEMORY["allocated_error_moe_fraction" if run.arch.is_moe else "allocated_error_dense_fraction"].high
-    errors = [allocated * share, slack.high_bytes - slack.value_bytes]
-    errors += [estimate.high_bytes - estimate.value_bytes for estimate in run.outside.values()]
-    return sqrt(sum(error * error for error in errors))
+    inside, slack = allocated * run.allocated_error, varying * (run.slack.high - run.slack.value)
+    return sqrt(inside * inside + slack * slack + run.outside_square)

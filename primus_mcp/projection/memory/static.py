@@ -81,6 +81,8 @@ def _fp8_weights(stage: Stage, config: TrainingConfig) -> tuple[float, float]:
     one for tensorwise, two for blockwise and mxfp8. With fp8_param_gather the row-wise copy is the weight itself.
     Source: TransformerEngine _fp8_workspaces; AMD-AGI/Primus-Turbo. Known error: untested, no run with a memory figure.
     """
+    if config.fp8 is None and not config.fp4:
+        return 0.0, 0.0
     linear, expert = linear_precision(config), expert_precision(config)
     if linear == "bf16" and expert == "bf16":
         return 0.0, 0.0
