@@ -25,9 +25,15 @@ class Ranking:
     note: str | None
 
 
+def is_what_if(result: EvaluationResult) -> bool:
+    """Priced with the all-to-all of another EP than runs (`target_ep_size`): an estimate of something that no trainer key can ask for."""
+    resolved = result.resolved or {}
+    return resolved.get("a2a_ep_size") not in (None, resolved.get("ep"))
+
+
 def is_candidate(result: EvaluationResult) -> bool:
-    """Legal, inside the margin, and with a throughput."""
-    return result.legal and result.within_margin is True and result.tokens_per_s_per_gpu is not None
+    """Legal, inside the margin, with a throughput, and runnable as priced."""
+    return result.legal and result.within_margin is True and result.tokens_per_s_per_gpu is not None and not is_what_if(result)
 
 
 def _order(result: EvaluationResult) -> tuple[float, float, int]:

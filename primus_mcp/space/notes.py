@@ -13,6 +13,8 @@ from primus_mcp.space.trainer_keys import trainer_keys
 
 GBS_DIFFERS = "gbs-differs"
 """Code of the finding that a trial trains with another global batch size than the workload."""
+WHAT_IF = "what-if"
+"""Code of the finding that a trial is priced as something else than what its overlay runs."""
 PRECISION_DIFFERS = "precision-differs"
 """Code of the finding that a trial computes in another precision than the workload."""
 
@@ -44,4 +46,9 @@ def trial_findings(workload: Workload, trial: TrialConfig, config: TrainingConfi
     if own != other:
         pin = ": `--pin fp8=none` holds BF16" if own == "BF16" else ""
         found.append(Finding(code=PRECISION_DIFFERS, text=f"computes in {other}, the workload in {own}{pin}"))
+    if config.a2a_ep_size not in (None, config.ep):
+        text = (
+            f"target_ep_size {config.a2a_ep_size}: the all-to-all is priced for another EP than the {config.ep} that runs; never the best"
+        )
+        found.append(Finding(code=WHAT_IF, text=text))
     return tuple(found)

@@ -99,3 +99,9 @@ def test_the_incumbent_never_falls(rows: list[tuple[float, str, bool, str]]) -> 
     results = [priced(i, t, fits_physically=f, within_margin=m, fidelity=c) for i, (t, f, m, c) in enumerate(rows)]
     curve = [value for value in incumbents(results) if value is not None]
     assert curve == sorted(curve)
+
+
+def test_a_trial_priced_with_the_all_to_all_of_another_ep_is_never_best() -> None:
+    what_if = priced(0, 30, resolved={"ep": 256, "a2a_ep_size": 1})
+    assert best_id(what_if, priced(1, 10, resolved={"ep": 8, "a2a_ep_size": None})) == 1
+    assert best_id(priced(2, 10, resolved={"ep": 8, "a2a_ep_size": 8})) == 2
