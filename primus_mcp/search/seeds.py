@@ -16,8 +16,8 @@ from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.search.neighbours import lever_neighbours, neighbours
 from primus_mcp.search.topologies import GridPoint, grid, grid_knobs
-from primus_mcp.space.axes import vpp_values, with_pins
-from primus_mcp.space.knobs import KNOBS, KnobValue, TrialConfig
+from primus_mcp.space.axes import mbs_values, vpp_values, with_pins
+from primus_mcp.space.knobs import KNOBS, Granularity, KnobValue, TrialConfig
 from primus_mcp.space.trainer_keys import resolve
 
 Fits = Callable[[TrialConfig], bool]
@@ -26,6 +26,8 @@ Score = Callable[[TrialConfig], float | None]
 """tokens/s/GPU of a trial that was evaluated and fits, None for one that is illegal, does not fit or was not evaluated."""
 SMALLEST_POINTS = 16
 """Points shown when nothing fits."""
+MBS_GROWTH = 4
+"""Times the workload's MBS that FSDP2 alone is tried with at most, as the grid."""
 NEAR_TOPOLOGIES = 3
 """Topologies of the grid that must fit before the best is refined; the rest of the grid comes last."""
 
@@ -215,6 +217,24 @@ def _settle_levers(plan: _Plan) -> Iterator[Seed]:
             yield from plan.offer(label, knobs, probe=True)
 
 
+def _sharded(plan: _Plan) -> Iterator[Seed]:
+    """FSDP2 alone, which no step from a point with PP or EP reaches: the largest MBS that fits, without recompute and with full."""
+    own = plan.workload.baseline
+    levers: dict[str, Any] = {"use_torch_fsdp2": True, "use_distributed_optimizer": False, "vpp": 1}
+    if plan.workload.architecture.is_moe:
+        levers |= {"expert_tensor_parallel_size": 1, "use_turbo_deepep": False, "sync_free_stage": 0}
+    if plan.best is not None and plan.best.fp8 is not None:
+        levers |= {"fp8": plan.best.fp8}
+    granularities: tuple[Granularity, ...] = ("none", "full")
+    for granularity in () if own.use_torch_fsdp2 else granularities:
+        for mbs in reversed([mbs for mbs in mbs_values() if mbs <= MBS_GROWTH * own.mbs]):
+            point = GridPoint(tp=1, pp=1, ep=1, cp=1, mbs=mbs, recompute=granularity)
+            knobs = grid_knobs(point, plan.workload, levers)
+            if plan.fits(knobs):
+                yield from plan.offer(f"FSDP2: MBS{mbs} recompute {granularity}", knobs)
+                break
+
+
 def _refine(plan: _Plan) -> Iterator[Seed]:
     """Neighbours of the best so far: schedules, VPP x MBS, recompute, optimizer sharding, one step along each degree; again if it moves."""
     tried: set[TrialConfig] = set()
@@ -236,8 +256,8 @@ def seed_plan(
     axes: Mapping[str, bool] | None = None,
     pins: Mapping[str, KnobValue] | None = None,
 ) -> Iterator[Seed]:
-    """Seeds in order: baseline; levers by impact, those that help combined; the likeliest grid points with them; neighbours of the best;
-    the rest of the grid, refined whenever the best moves.
+    """Seeds in order: baseline; levers by impact, those that help combined; the likeliest grid points with them; FSDP2 alone; neighbours of
+    the best; the rest of the grid, refined whenever the best moves.
 
     `workload` is the one whose baseline runs on the cluster (`adapt_baseline`). Seeds may be illegal or not fit: that costs the caller no
     budget, and they say which limit binds; `fits` keeps most of those out of the grid. Ends when the grid is exhausted.
@@ -256,8 +276,11 @@ def seed_plan(
         fitting += 1
         if fitting == NEAR_TOPOLOGIES and unjudged:
             yield from _settle_levers(plan)
+        if fitting == NEAR_TOPOLOGIES:
+            yield from _sharded(plan)
         if fitting >= NEAR_TOPOLOGIES:
             yield from _refine(plan)
+    yield from _sharded(plan)
     yield from _refine(plan)
     if plan.best is None:
         yield from _smallest(plan)

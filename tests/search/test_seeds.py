@@ -217,3 +217,13 @@ def test_where_nothing_fits_the_smallest_points_are_legal_and_tell_how_much_is_m
     results = [pricing.evaluator.evaluate(seed.trial) for seed in smallest]
     assert sum(result.legal for result in results) > len(results) / 2
     assert min(result.memory_per_gpu_gb for result in results if result.memory_per_gpu_gb) < 1500
+
+
+def test_fsdp2_alone_is_tried_where_the_first_topologies_that_fit_cannot_step_to_it() -> None:
+    """Llama 8B on 8 A100: the baseline does not fit and pipelines do; weights spread by data parallelism alone are faster."""
+    target = make_cluster("a100", num_nodes=1)
+    pricing = Pricing(_on(target, "llama3.1_8B"), target)
+    labels = [seed.label for seed in pricing.run(12)]
+    assert any(label.startswith("FSDP2") for label in labels)
+    held = Pricing(_on(target, "llama3.1_8B"), target, pins={"use_torch_fsdp2": False})
+    assert not any(seed.trial.use_torch_fsdp2 for seed in held.run(12))
