@@ -41,10 +41,11 @@ class Check:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--out-dir, --primus-root, --target-cluster, --json."""
+    """--out-dir, --primus-root, --target-cluster, --llm, --json."""
     parser.add_argument("--out-dir", type=Path, default=Path("tuning_runs"), metavar="DIR", help="the folder to try (default tuning_runs)")
     parser.add_argument("--primus-root", type=Path, metavar="DIR", help="Primus checkout to try")
     parser.add_argument("--target-cluster", type=Path, metavar="YAML", help="cluster file whose LLM settings count")
+    parser.add_argument("--llm", action="store_true", help="also make one tiny request to the language model, and say what it cost")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
@@ -250,11 +251,21 @@ def examine(arguments: argparse.Namespace) -> Iterator[Check]:
             yield Check(name=name, status="broken", found=found, needed_for="everything", remedy="report it with PRIMUS_MCP_DEBUG=1")
 
 
+def _ask_llm(arguments: argparse.Namespace) -> Iterator[Check]:
+    """The driver's own examination: settings, one request, the sandbox for generated code."""
+    from primus_mcp.driver.doctor import check_llm
+    from primus_mcp.inputs.cluster import read_cluster
+
+    agent = read_cluster(arguments.target_cluster).agent if arguments.target_cluster is not None else None
+    for found in check_llm(agent, folders=[Path.cwd(), *([arguments.primus_root] if arguments.primus_root else [])]):
+        yield Check(name=found.name, status="ok" if found.ok else "optional", found=found.text, needed_for="the LLM stage of tune")
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Print the checks; exit 2 when something that primus-mcp cannot do without is broken."""
     from primus_mcp.cli.main import EXIT_BAD_INPUT, EXIT_OK
 
-    checks = list(examine(arguments))
+    checks = [*examine(arguments), *(_ask_llm(arguments) if arguments.llm else ())]
     if arguments.json:
         print(json.dumps([asdict(check) for check in checks], indent=2))
     else:

@@ -48,7 +48,7 @@ def trial_findings(workload: Workload, trial: TrialConfig, config: TrainingConfi
         found.append(Finding(code=PRECISION_DIFFERS, text=f"computes in {other}, the workload in {own}{pin}"))
     if config.a2a_ep_size not in (None, config.ep):
         text = (
-            f"target_ep_size {config.a2a_ep_size}: the all-to-all is priced for another EP than the {config.ep} that runs; never the best"
+            f"target_ep_size {config.a2a_ep_size}: priced with the all-to-all of another EP than the {config.ep} that runs; never the best"
         )
         found.append(Finding(code=WHAT_IF, text=text))
     return tuple(found)

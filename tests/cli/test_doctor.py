@@ -102,3 +102,16 @@ def test_a_check_that_fails_itself_does_not_end_the_report(
     assert code == 2
     assert "surprise of two lines" in checks["surprise"]["found"]
     assert "torch" not in sys.modules
+
+
+def test_llm_asks_the_driver_and_never_ends_in_an_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("OPENAI_API_KEY", "LLM_MODEL", "ANTHROPIC_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["doctor", "--llm", "--json", "--out-dir", str(tmp_path)]) == 0
+    found = {check["name"]: check for check in json.loads(capsys.readouterr().out)}
+    asked = found.get("agent") or found["language model"]
+    assert asked["status"] == "optional" and asked["found"]
