@@ -68,7 +68,7 @@ class Job(Record):
 
 
 class UnitTime(Record):
-    """Seconds of one unit on one rank: the median on a GPU, the least on a CPU that others use too. `spread`: (90% - 10%) / median.
+    """Seconds of one unit on one rank, medians. `spread`: (90% - 10%) / median.
 
     `saved_bytes`: what the forward pass keeps for the backward pass, weights apart. `peak_bytes`: allocated at the highest moment beyond
     weights and inputs (null on CPU, which counts nothing).

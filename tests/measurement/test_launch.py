@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +17,8 @@ import pytest
 from truth import architecture_of, config_of, job_of
 
 from primus_mcp.evaluation.measured import plan_for
+from primus_mcp.inputs.architecture import LatentAttention
+from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.measurement.anchor import anchor_performance
 from primus_mcp.measurement.device_model import cpu_cluster
 from primus_mcp.measurement.job import Job, Kernels, Transfer, TransferKind, Unit
@@ -77,7 +80,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_one_rank_measures_a_dense_and_an_mla_layer_and_anchors_the_projection(folder: Path) -> None:
+def test_one_rank_measures_a_dense_layer_and_anchors_the_projection(folder: Path) -> None:
     told: list[str] = []
     description = job_of("one")
     arch, config, cluster = architecture_of(description), config_of(description), cpu_cluster(1)
@@ -92,6 +95,24 @@ def test_one_rank_measures_a_dense_and_an_mla_layer_and_anchors_the_projection(f
     assert found.iteration_s >= layers_s * config.gbs * 0.999
     assert told[0].startswith("layer 1 of") and told[-1].startswith("done")
     assert not processes(str(folder))
+
+
+@pytest.mark.parametrize(("kind", "ranks"), [("mla", 1), ("moe", 2), ("dense", 4)])
+def test_every_kind_of_toy_goes_the_whole_way_on_one_two_and_four_ranks(folder: Path, kind: str, ranks: int) -> None:
+    arch = architecture_of({**job_of("ep" if kind == "moe" else "one"), "seq": 64, "hidden": 128, "vocab": 256})
+    if kind == "mla":
+        latent = LatentAttention(q_lora_rank=48, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=16)
+        arch = replace(arch, latent_attention=latent, qk_norm=True)
+    config = TrainingConfig(gbs=8, tp=ranks if kind == "dense" else 1, ep=ranks if kind == "moe" else 1, sequence_parallel=kind == "dense")
+    cluster = cpu_cluster(ranks)
+    plan = plan_for(arch, config, cluster, ranks)
+    artefact = measure(plan, None, MeasureSettings(device="cpu", repeats=3, warm_up=1, lock=folder / "lock"))
+    anchor = anchor_performance(arch, config, cluster, artefact, plan, backend="roofline")
+    found = project_performance(arch, config, cluster, gemm_backend="roofline", measured=anchor.measured)
+    assert artefact.ranks == plan.ranks == ranks and anchor.kind == "kernels" and not anchor.notes
+    assert {unit.key for unit in plan.units} == {unit.key for unit in artefact.units}
+    assert {transfer.key for transfer in plan.transfers} == {transfer.key for transfer in artefact.transfers}
+    assert sum(found.time_breakdown_s.values()) == pytest.approx(found.iteration_s)
 
 
 def test_two_ranks_time_every_collective(folder: Path) -> None:

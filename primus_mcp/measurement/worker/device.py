@@ -15,6 +15,8 @@ from primus_mcp.inputs.hardware_files import gpu_names
 from primus_mcp.measurement.job import DeviceKind, DeviceMemory, Environment, Number
 
 DTYPES = {"bf16": torch.bfloat16, "fp8": torch.bfloat16, "fp32": torch.float32}
+SCRATCH_BYTES: dict[DeviceKind, int] = {"gpu": 512 << 20, "cpu": 16 << 20}
+"""More than the last private cache holds: 256 MB of an MI300X, a few MB of a CPU core."""
 _DRIVER_FILES = ("/sys/module/amdgpu/version", "/proc/driver/nvidia/version")
 
 
@@ -27,6 +29,7 @@ class Device:
         self.target = torch.device("cuda", local_rank) if kind == "gpu" else torch.device("cpu")
         if kind == "gpu":
             torch.cuda.set_device(self.target)
+        self._scratch = torch.empty(SCRATCH_BYTES[kind], dtype=torch.int8, device=self.target)
 
     @property
     def backend(self) -> str:
@@ -53,6 +56,10 @@ class Device:
         end.record()
         torch.cuda.synchronize()
         return float(begin.elapsed_time(end)) / 1000
+
+    def forget(self) -> None:
+        """Empty the caches: in training, other layers ran since this one's weights and activations were touched."""
+        self._scratch.fill_(1)
 
     def reset_peak(self) -> None:
         """Start a new peak."""

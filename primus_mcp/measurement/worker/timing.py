@@ -14,11 +14,6 @@ from primus_mcp.measurement.worker.kernels import Layers
 from primus_mcp.measurement.worker.units import Built, build
 
 
-def typical_s(samples: list[float], device: Device) -> float:
-    """The median on a GPU that is ours; the least on a CPU, where every disturbance by others only adds."""
-    return min(samples) if device.kind == "cpu" else median(samples)
-
-
 def spread(samples: list[float]) -> float:
     """(90% - 10%) / median."""
     cuts = quantiles(samples, n=10)
@@ -68,11 +63,13 @@ def _once(built: Built, wanted: list[torch.Tensor], device: Device) -> tuple[flo
     for tensor in built.inputs:
         tensor.grad = None
     found: list[torch.Tensor] = []
+    device.forget()
     forward_s = device.seconds(lambda: found.append(built.forward()))
     out = found.pop()
     if not wanted:
         return forward_s, 0.0
     gradient = torch.ones_like(out)
+    device.forget()
     return forward_s, device.seconds(lambda: torch.autograd.backward(out, gradient))
 
 
@@ -92,8 +89,8 @@ def time_unit(unit: Unit, job: Job, layers: Layers, device: Device) -> UnitTime:
     return UnitTime(
         key=unit.key,
         number=number,
-        forward_s=typical_s([turn[0] for turn in turns], device),
-        backward_s=typical_s([turn[1] for turn in turns], device),
+        forward_s=median(turn[0] for turn in turns),
+        backward_s=median(turn[1] for turn in turns),
         samples=job.repeats,
         spread=spread([sum(turn) for turn in turns]),
         saved_bytes=kept,

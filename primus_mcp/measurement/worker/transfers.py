@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from statistics import median
 
 import torch
 import torch.distributed as distributed
 
 from primus_mcp.measurement.job import Job, Transfer, TransferTime
 from primus_mcp.measurement.worker.device import Device
-from primus_mcp.measurement.worker.timing import typical_s
 
 
 def _call(transfer: Transfer, device: Device, group: distributed.ProcessGroup) -> Callable[[], object]:
@@ -50,5 +50,5 @@ def time_transfer(transfer: Transfer, job: Job, device: Device) -> TransferTime 
         kind=transfer.kind,
         ranks=transfer.ranks,
         model_bytes=transfer.model_bytes,
-        time_s=typical_s(slowest.tolist(), device),
+        time_s=median(slowest.tolist()),
     )
