@@ -26,7 +26,10 @@ def _gpus(scored: Sequence[Scored], vendor: str, what: str) -> list[str]:
 
 
 def figures(scored: Sequence[Scored], blind: Sequence[LeftOut]) -> dict[str, Any]:
-    """{vendor: {time: {runs, gpus, mean_error, median_error, blind_mean_error}, memory: {...}}}; errors: fractions, None where unknown."""
+    """{vendor: {time: {runs, gpus, mean_error, median_error, blind_mean_error}, memory: {...}}}; errors: fractions, None where unknown.
+
+    Mean errors of time, in sample and blind, are over the same runs (those of `leave_out`); the median is that of the headline group.
+    """
     found = {group.name: statistics for group, statistics in grouped(scored).items()}
     table: dict[str, Any] = {}
     for vendor, name in TIME_GROUP.items():
@@ -36,11 +39,11 @@ def figures(scored: Sequence[Scored], blind: Sequence[LeftOut]) -> dict[str, Any
             statistics = found[group]
             assert statistics.mape is not None and statistics.median is not None
             table[vendor][what] = {
-                "runs": statistics.figures,
+                "runs": sum(item.configurations for item in own) if what == "time" else statistics.figures,
                 "gpus": _gpus(scored, vendor, what),
-                "mean_error": round(statistics.mape, _DIGITS),
+                "mean_error": round(mean_of(own, "shipped") if what == "time" else statistics.mape, _DIGITS),
                 "median_error": round(statistics.median, _DIGITS),
-                "blind_mean_error": round(mean_of(own, "refitted"), _DIGITS) if what == "time" and own else None,
+                "blind_mean_error": round(mean_of(own, "refitted"), _DIGITS) if what == "time" else None,
             }
     return table
 
