@@ -20,9 +20,9 @@ from primus_mcp.measurement.anchor import Anchor, anchor_performance
 from primus_mcp.measurement.artefact import Artefact, load, save, with_residuals
 from primus_mcp.measurement.device_model import CPU_ARCH, require_same_device
 from primus_mcp.measurement.launch import MeasurementError, Progress, run_job
-from primus_mcp.measurement.measure import MeasureSettings, Runner, job_for, measure
+from primus_mcp.measurement.measure import MeasureSettings, Runner, job_for, measure, ran_kernels
 from primus_mcp.measurement.memory import anchor_memory, memory_residuals
-from primus_mcp.measurement.plan import ReducedRun, plan_reduced_run
+from primus_mcp.measurement.plan import ReducedRun, plan_reduced_run, wanted_kernels
 from primus_mcp.projection.memory import MemoryProjection, project_memory
 from primus_mcp.projection.ops.backend import GemmBackend
 from primus_mcp.projection.performance import PerformanceProjection, project_performance
@@ -96,17 +96,19 @@ def measured_projection(
     known = settings.known
     if known is None and settings.store is not None and settings.store.exists():
         known = load(settings.store)
-    warnings: tuple[str, ...] = ()
+    store = settings.store
+    if known is not None and known.wanted != ran_kernels(plan.kernels, known.environment.device):
+        known, store = None, None  # other kernels: measured apart, never mixed into one artefact
     if known is not None:
-        warnings = require_same_device(known, cluster, benchmark_arch=settings.benchmark_arch, force=settings.force)
+        require_same_device(known, cluster, benchmark_arch=settings.benchmark_arch, force=settings.force)
     chosen = settings.measure if known is None else replace(settings.measure, device=known.environment.device, number=known.number)
     measured_new = job_for(plan, known, chosen) is not None
     artefact = measure(plan, known, chosen, progress=settings.progress, runner=settings.runner)
     warnings = require_same_device(artefact, cluster, benchmark_arch=settings.benchmark_arch, force=settings.force)
     anchor = anchor_performance(arch, config, cluster, artefact, plan, backend=backend)
     artefact = with_residuals(artefact, anchor.residuals)
-    if settings.store is not None and measured_new:
-        save(artefact, settings.store)
+    if store is not None and measured_new:
+        save(artefact, store)
     memory = project_memory(arch, config, cluster)
     return Measured(
         plan=plan,
@@ -164,6 +166,7 @@ class MeasuredEvaluator(FullEvaluator):
                 "is 0: nothing may be measured", where="available_for_benchmark.benchmark_gpus", remedy="set it to the GPUs of this host"
             )
         self._settings = settings
+        self._known: dict[frozenset[tuple[str, str]], Artefact] = {}
 
     @property
     def identity(self) -> str:
@@ -177,14 +180,16 @@ class MeasuredEvaluator(FullEvaluator):
         fields, reason = self._memory(config)
         if reason is not None and not even_if_over:
             return self.result(trial, config, placement, **fields)
+        kernels = frozenset(wanted_kernels(config).items())
+        settings = replace(self._settings, known=self._known.get(kernels, self._settings.known))
         try:
-            found = measured_projection(arch, config, self.cluster, self._settings, backend=self._backend)
+            found = measured_projection(arch, config, self.cluster, settings, backend=self._backend)
         except MeasurementError as error:
             if error.failure != "out_of_memory":
                 raise
             fields |= {"within_margin": False, "reason": str(error), "source": "benchmark"}
             return self.result(trial, config, placement, **fields)
-        self._settings = replace(self._settings, known=found.artefact)
+        self._known[kernels] = found.artefact
         return self._told(self.result(trial, config, placement, **self._fields(found)), found)
 
     def _fields(self, found: Measured) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from primus_mcp.errors import InputError
-from primus_mcp.measurement.job import DeviceMemory, Environment, Family, Number, Operator, RankReport, Record, TransferTime, UnitTime
+from primus_mcp.measurement.job import DeviceMemory, Environment, Family, Job, Number, Operator, RankReport, Record, TransferTime, UnitTime
 
 VERSION = 1
 MAX_BYTES = 64 << 20
@@ -30,12 +30,13 @@ class Residual(Record):
 
 
 class Artefact(Record):
-    """Everything measured on one device with one set of kernels."""
+    """Everything measured on one device with one set of kernels: those that the target runs (`wanted`) and those that were there."""
 
     format: Literal["primus-mcp-benchmark"] = "primus-mcp-benchmark"
     version: Literal[1] = 1
     created: str
     environment: Environment
+    wanted: dict[Operator, Family]
     kernels: dict[Operator, Family]
     number: Number
     ranks: int
@@ -63,14 +64,15 @@ def _slowest(reports: Sequence[RankReport]) -> tuple[UnitTime, ...]:
     return tuple(by_key.values())
 
 
-def from_reports(reports: Sequence[RankReport], number: Number) -> Artefact:
+def from_reports(reports: Sequence[RankReport], job: Job) -> Artefact:
     """What the ranks of one run say, as an artefact."""
     first = reports[0]
     return Artefact(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         environment=first.environment,
+        wanted=job.kernels,
         kernels=first.kernels,
-        number=number,
+        number=job.number,
         ranks=len(reports),
         units=_slowest(reports),
         transfers=tuple({transfer.key: transfer for report in reports for transfer in report.transfers}.values()),
@@ -99,7 +101,7 @@ def merged(known: Artefact | None, new: Artefact) -> Artefact:
     if known is None:
         return new
     require_same_machine(known, new.environment)
-    if known.kernels != new.kernels or known.number != new.number:
+    if known.kernels != new.kernels or known.wanted != new.wanted or known.number != new.number:
         text = f"it was measured with {known.kernels} in {known.number}, this run with {new.kernels} in {new.number}"
         raise InputError(text, where="benchmark artefact", remedy="start a new one with another file name")
     units = {unit.key: unit for unit in (*known.units, *new.units)}

@@ -67,4 +67,4 @@ def measure(
         assert known is not None
         return known
     reports = runner(job, progress=progress, lock=settings.lock)
-    return merged(known, from_reports(reports, job.number))
+    return merged(known, from_reports(reports, job))

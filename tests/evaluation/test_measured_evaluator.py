@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,19 @@ def test_layers_are_measured_once_for_all_trials_and_kept_in_the_store(tmp_path:
     again = Device()
     evaluator(again, store=store).evaluate(TrialConfig(mbs=2))
     assert not again.jobs and len(load(store).units) > 6
+
+
+def test_other_kernels_are_measured_apart_and_each_only_once(tmp_path: Path) -> None:
+    device, store = Device(), tmp_path / "bench.json"
+    made = evaluator(device, store=store)
+    config = made.rules.check(TrialConfig(mbs=1)).config
+    assert config is not None
+    turbo = replace(config, turbo_attention=True)
+    for _ in range(2):
+        made.price(TrialConfig(mbs=1), config)
+        made.price(TrialConfig(mbs=1), turbo)
+    assert [job.kernels["attention"] for job in device.jobs] == ["te", "turbo"]
+    assert load(store).wanted["attention"] == "te"
 
 
 def test_what_cannot_fit_or_is_illegal_is_not_measured() -> None:

@@ -23,6 +23,8 @@ _WATCH_S = 0.25
 
 
 def _alive(pid: int) -> bool:
+    if os.name == "nt":  # signal 0 is Ctrl-C there; ranks still watch their parent
+        return True
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
