@@ -25,13 +25,14 @@ def run(arguments: argparse.Namespace) -> int:
     cases = resolve_projection(arguments)
     if arguments.json:
         documents = [
-            {"memory": memory_document_of(case), "performance": performance_document(case, arguments.gemm_backend)} for case in cases
+            {"memory": memory_document_of(case, arguments.gemm_backend), "performance": performance_document(case, arguments.gemm_backend)}
+            for case in cases
         ]
         print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
     else:
         tell_findings(cases[0].workload)
         for case in cases:
-            print_memory(case)
+            print_memory(case, arguments.gemm_backend)
             print()
             print_performance(case, arguments.gemm_backend)
     if arguments.plot is not None:

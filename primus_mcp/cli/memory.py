@@ -1,12 +1,17 @@
-"""`primus-mcp memory`: what every pipeline rank holds at its peak, and whether it fits."""
+"""`primus-mcp memory`: what every pipeline rank holds at its peak, whether it fits, and what would make it fit."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from primus_mcp.cli.projected import Projected, add_projection_arguments, resolve_projection, tell_findings, write_bytes
+
+if TYPE_CHECKING:
+    from primus_mcp.evaluation.cheapest import Fitting
+    from primus_mcp.projection.memory import MemoryProjection
+    from primus_mcp.projection.ops.backend import GemmBackend
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,48 +25,71 @@ def run(arguments: argparse.Namespace) -> int:
 
     cases = resolve_projection(arguments)
     if arguments.json:
-        documents = [memory_document_of(case) for case in cases]
+        documents = [memory_document_of(case, arguments.gemm_backend) for case in cases]
         print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
     else:
         tell_findings(cases[0].workload)
         for case in cases:
-            print_memory(case)
+            print_memory(case, arguments.gemm_backend)
     if arguments.plot is not None:
         write_bytes(arguments.plot, memory_picture(cases[0]), "--plot")
     return EXIT_OK if all(fits(case) for case in cases) else EXIT_NOTHING_FITS
 
 
+def _memory(case: Projected) -> MemoryProjection:
+    from primus_mcp.projection.memory import project_memory
+
+    return project_memory(case.workload.architecture, case.config, case.cluster)
+
+
 def fits(case: Projected) -> bool:
     """Whether the estimate is not beyond the GPU."""
-    from primus_mcp.projection.memory import project_memory
-
-    memory = project_memory(case.workload.architecture, case.config, case.cluster)
-    return memory.fits(case.cluster.hbm_bytes) != "does_not_fit"
+    return _memory(case).fits(case.cluster.hbm_bytes) != "does_not_fit"
 
 
-def memory_document_of(case: Projected) -> dict[str, Any]:
+def _fitting(case: Projected, memory: MemoryProjection, backend: GemmBackend) -> list[Fitting]:
+    """What one or two knobs would do about a configuration that is over the cap."""
+    from primus_mcp.evaluation.cheapest import cheapest_fitting_change, fitting_changes
+    from primus_mcp.evaluation.evaluators import FullEvaluator, Rules
+
+    if memory.device_bytes <= case.cluster.memory_cap_bytes:
+        return []
+    evaluator = FullEvaluator(Rules(workload=case.workload, cluster=case.cluster, axes={}, pins={}), gemm_backend=backend)
+    if found := fitting_changes(evaluator, case.trial):
+        return found
+    pair = cheapest_fitting_change(evaluator, case.trial)
+    return [pair] if pair is not None else []
+
+
+def memory_document_of(case: Projected, backend: GemmBackend) -> dict[str, Any]:
     """The projection as plain data."""
-    from primus_mcp.projection.memory import project_memory
+    from primus_mcp.projection.memory import memory_by_load
+    from primus_mcp.reports.memory_explain import explain_document
     from primus_mcp.reports.memory_tree import memory_document
 
-    memory = project_memory(case.workload.architecture, case.config, case.cluster)
-    return {"configuration": case.title, **memory_document(memory, case.cluster)}
+    memory = _memory(case)
+    loads = memory_by_load(case.workload.architecture, case.config, case.cluster)
+    explained = explain_document(memory, loads, _fitting(case, memory, backend))
+    return {"configuration": case.title, **memory_document(memory, case.cluster), **explained}
 
 
-def print_memory(case: Projected) -> None:
-    """The tree of every rank."""
-    from primus_mcp.projection.memory import project_memory
+def print_memory(case: Projected, backend: GemmBackend) -> None:
+    """The tree of every rank, then why and what would help."""
+    from primus_mcp.projection.memory import memory_by_load
+    from primus_mcp.reports.memory_explain import explain_lines
     from primus_mcp.reports.memory_tree import memory_lines
 
     print(case.title)
-    memory = project_memory(case.workload.architecture, case.config, case.cluster)
+    memory = _memory(case)
+    loads = memory_by_load(case.workload.architecture, case.config, case.cluster)
     print("\n".join(memory_lines(memory, case.cluster)))
+    print("\n".join(explain_lines(memory, case.config, case.cluster, loads, _fitting(case, memory, backend))))
+    for caveat in memory.caveats:
+        print(f"- {caveat.code}: {caveat.text}")
 
 
 def memory_picture(case: Projected) -> bytes:
     """The stacked bars."""
-    from primus_mcp.projection.memory import project_memory
     from primus_mcp.reports.memory_plot import memory_png
 
-    memory = project_memory(case.workload.architecture, case.config, case.cluster)
-    return memory_png(memory, case.cluster, title=case.title)
+    return memory_png(_memory(case), case.cluster, title=case.title)

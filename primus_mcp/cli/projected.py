@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from primus_mcp.inputs.hardware import Cluster
     from primus_mcp.inputs.training import TrainingConfig
     from primus_mcp.inputs.workload import Workload
+    from primus_mcp.space.knobs import TrialConfig
 
 GPU_VARIABLE, CLOCK_VARIABLE = "PRIMUS_GPU_ARCH", "PRIMUS_GPU_CLOCK_MHZ"
 GPUS_PER_NODE = 8
@@ -28,6 +29,7 @@ class Projected:
     """One configuration on one cluster."""
 
     workload: Workload
+    trial: TrialConfig
     config: TrainingConfig
     cluster: Cluster
 
@@ -168,7 +170,7 @@ def resolve_projection(arguments: argparse.Namespace, extra: Mapping[str, Any] |
     for cluster in _clusters(arguments, fewest, per_node):
         verdict = check_legality(workload, trial, cluster, allow_policy=True)
         if verdict.legal and verdict.config is not None:
-            found.append(Projected(workload=workload, config=verdict.config, cluster=cluster))
+            found.append(Projected(workload=workload, trial=trial, config=verdict.config, cluster=cluster))
         else:
             refused.append(f"{cluster.num_nodes} x {cluster.gpus_per_node} {cluster.gpu.name}: {verdict.reason or 'illegal'}")
     if not found:

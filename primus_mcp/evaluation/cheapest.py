@@ -14,6 +14,8 @@ from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.space.knobs import KnobValue, TrialConfig
 
 Change = dict[str, KnobValue]
+MOST_TIMES = 8
+"""A degree is raised to this many times its value at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,26 +48,64 @@ def memory_changes(config: TrainingConfig, *, moe: bool) -> list[Change]:
     return list({tuple(change.items()): change for change in changes}.values())
 
 
-def _neighbours(changes: list[Change]) -> Iterator[list[Change]]:
-    """Singles, then pairs of different knobs."""
-    yield changes
-    yield [one | other for one, other in combinations(changes, 2) if not set(one) & set(other)]
+def _doubling(value: int, most: int) -> Iterator[int]:
+    while (value := 2 * value) <= most:
+        yield value
+
+
+def _ladders(config: TrainingConfig, *, moe: bool, layers: int) -> list[list[Change]]:
+    """For each knob the changes that lower memory, least first. Recomputation goes layer by layer of a (virtual) stage, then whole."""
+    ladders: list[list[Change]] = [[{"mbs": config.mbs >> step} for step in range(1, config.mbs.bit_length())]]
+    recompute = config.recompute
+    if recompute.method != "uniform" and recompute.layer_ids is None:
+        stage = -(-layers // (config.pp * config.vpp))
+        held = (recompute.num_layers or 0) if recompute.granularity == "full" else 0
+        ladders.append([{"recompute_granularity": "full", "recompute_num_layers": count} for count in range(held + 1, stage + 1)])
+    elif recompute.granularity != "full":
+        ladders.append([{"recompute_granularity": "full"}])
+    if not config.use_distributed_optimizer and not config.use_torch_fsdp2:
+        ladders.append([{"use_distributed_optimizer": True}])
+    if not config.cross_entropy_loss_fusion:
+        ladders.append([{"cross_entropy_loss_fusion": True}])
+    degrees = ("tp", "pp", "cp", "ep") if moe else ("tp", "pp", "cp")
+    ladders += [[{name: value} for value in _doubling(getattr(config, name), MOST_TIMES * getattr(config, name))] for name in degrees]
+    return ladders
+
+
+def _first_fitting(evaluator: Evaluator, trial: TrialConfig, ladder: list[Change]) -> Fitting | None:
+    """The least change of one knob that fits; what the rules refuse is passed over."""
+    for change in ladder:
+        changed = trial.model_copy(update=change)
+        try:
+            if not evaluator.fits(changed):
+                continue
+            result = evaluator.evaluate(changed)
+        except (InputError, UnknownFigureError):
+            continue
+        if is_candidate(result):
+            return Fitting(change=change, result=result)
+    return None
+
+
+def fitting_changes(evaluator: Evaluator, trial: TrialConfig) -> list[Fitting]:
+    """For each knob the least change that makes a legal trial fit, fastest first; empty where no single knob does."""
+    config = evaluator.rules.check(trial).config
+    if config is None:
+        return []
+    arch = evaluator.workload.architecture
+    ladders = _ladders(config, moe=arch.is_moe, layers=arch.num_layers)
+    found = [fitting for ladder in ladders if (fitting := _first_fitting(evaluator, trial, ladder)) is not None]
+    return sorted(found, key=lambda fitting: -(fitting.result.tokens_per_s_per_gpu or 0.0))
 
 
 def cheapest_fitting_change(evaluator: Evaluator, trial: TrialConfig) -> Fitting | None:
-    """The fastest of the single changes that make a legal trial fit, else of the pairs; None when none does."""
+    """The fastest of the single changes that make a legal trial fit, else of pairs of next steps; None when none does."""
     config = evaluator.rules.check(trial).config
     if config is None:
         return None
-    for level in _neighbours(memory_changes(config, moe=evaluator.workload.architecture.is_moe)):
-        found = []
-        for change in level:
-            try:
-                result = evaluator.evaluate(trial.model_copy(update=change))
-            except (InputError, UnknownFigureError):
-                continue
-            if is_candidate(result):
-                found.append(Fitting(change=change, result=result))
-        if found:
-            return max(found, key=lambda fitting: fitting.result.tokens_per_s_per_gpu or 0.0)
-    return None
+    if singles := fitting_changes(evaluator, trial):
+        return singles[0]
+    steps = memory_changes(config, moe=evaluator.workload.architecture.is_moe)
+    pairs = [one | other for one, other in combinations(steps, 2) if not set(one) & set(other)]
+    found = [fitting for pair in pairs if (fitting := _first_fitting(evaluator, trial, [pair])) is not None]
+    return max(found, key=lambda fitting: fitting.result.tokens_per_s_per_gpu or 0.0, default=None)

@@ -25,6 +25,16 @@ def resolved_fields(config: TrainingConfig) -> dict[str, Any]:
     return fields
 
 
+def load_text(config: TrainingConfig, loads: Mapping[float, MemoryProjection], cluster: Cluster) -> str:
+    """What the answer says about the balance of a mixture of experts."""
+    priced = "forced to be balanced" if config.forced_balance else f"priced at {config.expert_load_imbalance:g} times the mean"
+    found = [
+        f"{bytes_to_gb(memory.device_bytes):.1f} GB at {load:g} times the mean ({memory.fits(cluster.hbm_bytes).replace('_', ' ')})"
+        for load, memory in loads.items()
+    ]
+    return f"expert load is {priced}; with a hotter rank the worst one needs {', '.join(found)}"
+
+
 def memory_fields(memory: MemoryProjection, cluster: Cluster) -> dict[str, Any]:
     """Memory of the worst rank, its parts, every rank, and the verdict against the GPU itself."""
     worst = memory.worst

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from primus_mcp.evaluation import synthetic
 from primus_mcp.evaluation.accuracy import accuracy_of
-from primus_mcp.evaluation.convert import memory_fields, performance_fields, resolved_fields
+from primus_mcp.evaluation.convert import load_text, memory_fields, performance_fields, resolved_fields
 from primus_mcp.evaluation.digest import digest
 from primus_mcp.evaluation.result import EvaluationResult, Fidelity, ResultWarning
 from primus_mcp.inputs.cluster_file import BenchmarkHost
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
-from primus_mcp.projection.memory import project_memory
+from primus_mcp.projection.memory import memory_by_load, project_memory
 from primus_mcp.projection.ops.backend import GemmBackend, gemm_model
 from primus_mcp.projection.performance import project_performance
 from primus_mcp.projection.placement import Placement, place
@@ -180,8 +180,13 @@ class MemoryRealEvaluator(Evaluator):
 
     def _memory(self, config: TrainingConfig) -> tuple[dict[str, Any], str | None]:
         memory = project_memory(self.workload.architecture, config, self.cluster)
+        loads = memory_by_load(self.workload.architecture, config, self.cluster)
         reason = over_margin(self.cluster, memory.device_bytes)
-        return {**memory_fields(memory, self.cluster), "within_margin": reason is None, "reason": reason}, reason
+        fields = {**memory_fields(memory, self.cluster), "within_margin": reason is None, "reason": reason}
+        if loads:
+            fields["memory_at_expert_load_gb"] = {f"{load:g}": bytes_to_gb(found.device_bytes) for load, found in loads.items()}
+            fields["warnings"].append(ResultWarning(code="memory_at_expert_load", text=load_text(config, loads, self.cluster)))
+        return fields, reason
 
 
 class FullEvaluator(MemoryRealEvaluator):

@@ -54,6 +54,10 @@ class EvaluationResult(_Record):
     )
     per_rank_memory_gb: list[float] | None = Field(default=None, description="device memory of each pipeline rank")
     memory_upper_gb: float | None = Field(default=None, description="upper bound of the estimate")
+    memory_at_expert_load_gb: dict[str, float] | None = Field(
+        default=None,
+        description="memory_per_gpu_gb if the hottest expert rank had 1.5 or 2 times the mean load; null: no experts",
+    )
     fits_physically: Fit | None = Field(default=None, description="estimate and upper bound against usable HBM, margin 0")
     within_margin: bool | None = Field(default=None, description="estimate <= HBM * (1 - margin): the constraint of the search")
     confidence: str | None = Field(default=None, description="error band of the numbers and where it comes from")

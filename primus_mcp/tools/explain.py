@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from primus_mcp.errors import InputError, UnknownFigureError
-from primus_mcp.evaluation.cheapest import cheapest_fitting_change, memory_changes
+from primus_mcp.evaluation.cheapest import cheapest_fitting_change, fitting_changes, memory_changes
 from primus_mcp.evaluation.rank import is_candidate
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.tables import verdict
@@ -42,6 +42,7 @@ def _bottlenecks(result: EvaluationResult) -> list[str]:
         for name, value in list((_largest(result.memory_breakdown) or {}).items())[:MAIN_PARTS]:
             if value is not None and value / result.memory_per_gpu_gb >= NOTABLE_SHARE:
                 lines.append(f"memory: {name} {value / result.memory_per_gpu_gb:.0%} of the worst rank ({value:.1f} GB)")
+    lines += [f"memory: {load} x the mean expert load needs {gb:.1f} GB" for load, gb in (result.memory_at_expert_load_gb or {}).items()]
     return lines
 
 
@@ -88,13 +89,14 @@ def _shown(entries: list[tuple[dict[str, Any], EvaluationResult]], own: Evaluati
     ]
 
 
-def _would_fit(
-    session: TuningSession, trial: TrialConfig, candidates: list[tuple[dict[str, Any], EvaluationResult]], own: EvaluationResult
-) -> list[dict[str, Any]]:
-    if candidates or own.within_margin is not False:
-        return _shown(candidates, own) if own.within_margin is False else []
-    pair = cheapest_fitting_change(session.evaluator, trial)
-    return _shown([(dict(pair.change), pair.result)], own) if pair else []
+def _would_fit(session: TuningSession, trial: TrialConfig, own: EvaluationResult) -> list[dict[str, Any]]:
+    """The least change of each knob that fits, else the best pair."""
+    if own.within_margin is not False:
+        return []
+    found = fitting_changes(session.evaluator, trial)
+    if not found and (pair := cheapest_fitting_change(session.evaluator, trial)) is not None:
+        found = [pair]
+    return _shown([(dict(fitting.change), fitting.result) for fitting in found], own)
 
 
 @tool("Explain a trial", toolset="inspect", read_only=True)
@@ -115,7 +117,7 @@ def explain_trial(context: ToolContext, trial_id: TrialId) -> Explained:
         per_rank_memory_gb=list(result.per_rank_memory_gb) if result.per_rank_memory_gb else None,
         comm_ms=_largest(result.comm_breakdown),
         bottlenecks=_bottlenecks(result),
-        would_fit=_would_fit(session, trial, candidates, result),
+        would_fit=_would_fit(session, trial, result),
         faster=_shown(faster, result),
         neighbours_priced=len(priced),
         next="evaluate_simulate with the trial's changes and one of these" if priced else "get_legal_axes lists the legal values",

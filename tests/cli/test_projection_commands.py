@@ -46,6 +46,31 @@ def test_exit_code_three_says_that_it_does_not_fit(capsys: pytest.CaptureFixture
     assert main(["memory", *MOE, "--micro-batch-size", "1", "--enable-deepep", "--sync-free-stage", "1", "--json"]) == 0
 
 
+def test_memory_says_what_dominates_on_which_rank_and_which_single_change_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["memory", *MOE, "--micro-batch-size", "32"]) == 3
+    out = capsys.readouterr().out
+    assert "most of rank 0" in out and "expert load is priced at 1 times the mean" in out and "at 2 times the mean" in out
+    assert "what makes it fit, fastest first:" in out
+    assert main(["memory", *MOE, "--micro-batch-size", "32", "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    parts = found["ranks"][found["worst_rank"]]["components"]
+    assert found["dominant"][0]["gb"] == max(part["gb"] for part in parts.values()) and found["dominant"][0]["rank"] == found["worst_rank"]
+    assert list(found["memory_at_expert_load_gb"]) == ["1.5", "2"]
+    assert found["memory_per_gpu_gb"] < found["memory_at_expert_load_gb"]["1.5"] < found["memory_at_expert_load_gb"]["2"]
+    fitting = next(entry for entry in found["would_fit"] if "mbs" in entry["change"])
+    speeds = [entry["tokens_per_s_per_gpu"] for entry in found["would_fit"]]
+    assert speeds == sorted(speeds, reverse=True)
+    main(["memory", *MOE, "--micro-batch-size", str(fitting["change"]["mbs"]), "--json"])
+    again = json.loads(capsys.readouterr().out)
+    assert again["memory_per_gpu_gb"] == pytest.approx(fitting["memory_per_gpu_gb"]) and again["within_margin"]
+
+
+def test_a_dense_model_has_no_expert_load_and_one_that_fits_needs_no_change(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["memory", "--model", "llama3_8B", "--gpu", "mi355x", "--micro-batch-size", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["memory_at_expert_load_gb"] is None and found["would_fit"] == []
+
+
 def test_performance_breaks_the_iteration_down_to_its_sum(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["performance", *MOE, "--gemm-backend", "roofline", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from primus_mcp.errors import InputError
-from primus_mcp.evaluation.cheapest import cheapest_fitting_change
+from primus_mcp.evaluation.cheapest import cheapest_fitting_change, fitting_changes
 from primus_mcp.evaluation.digest import digest, plain
 from primus_mcp.evaluation.evaluators import Evaluator, FullEvaluator, Mode, Rules, make_evaluator
 from primus_mcp.evaluation.result import EvaluationResult
@@ -179,6 +179,27 @@ def test_the_cheapest_change_fits_and_changes_one_knob_where_one_is_enough(tmp_p
     fitting = cheapest_fitting_change(full, TrialConfig())
     assert fitting is not None and fitting.text == "mbs=4"
     assert fitting.result.within_margin and full.evaluate(TrialConfig(**fitting.change)) == fitting.result  # type: ignore[arg-type]
+
+
+def test_each_knob_is_changed_no_further_than_it_must_be(tmp_path: Path) -> None:
+    full = evaluator(tmp_path, mbs=16)
+    found = fitting_changes(full, TrialConfig())
+    assert len(found) >= 2 and all(fitting.result.within_margin for fitting in found)
+    speeds = [fitting.result.tokens_per_s_per_gpu or 0.0 for fitting in found]
+    assert speeds == sorted(speeds, reverse=True)
+    for fitting in found:
+        name, value = list(fitting.change.items())[-1]
+        less = {"mbs": 2 * int(value or 0), "recompute_num_layers": int(value or 0) - 1}.get(name, int(value or 0) // 2)
+        assert not full.fits(TrialConfig(**{**fitting.change, name: less}))  # type: ignore[arg-type]
+
+
+def test_a_mixture_says_its_balance_and_its_memory_under_uneven_load(tmp_path: Path) -> None:
+    result = evaluator(tmp_path, "memory-real", model="mixtral_8x7B_v0.1", ep=8, num_nodes=2).evaluate(TrialConfig(mbs=1))
+    assert result.memory_at_expert_load_gb is not None and result.memory_per_gpu_gb is not None
+    assert result.memory_per_gpu_gb < result.memory_at_expert_load_gb["1.5"] < result.memory_at_expert_load_gb["2"]
+    told = next(warning for warning in result.warnings if warning.code == "memory_at_expert_load")
+    assert "priced at 1 times the mean" in told.text
+    assert evaluator(tmp_path, "memory-real").evaluate(TrialConfig(mbs=1)).memory_at_expert_load_gb is None
 
 
 def test_there_is_no_cheap_change_when_nothing_near_fits(tmp_path: Path) -> None:

@@ -2,16 +2,19 @@
 
 from primus_mcp.projection.memory.caveats import Caveat, memory_caveats
 from primus_mcp.projection.memory.components import COMPONENTS, Component
+from primus_mcp.projection.memory.imbalance import EXPERT_LOADS, memory_by_load
 from primus_mcp.projection.memory.projection import MemoryProjection, RankMemory, project_memory
 from primus_mcp.projection.memory.verdict import Fit, verdict
 
 __all__ = [
     "COMPONENTS",
+    "EXPERT_LOADS",
     "Caveat",
     "Component",
     "Fit",
     "MemoryProjection",
     "RankMemory",
+    "memory_by_load",
     "memory_caveats",
     "project_memory",
     "verdict",
