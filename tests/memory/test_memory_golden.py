@@ -21,7 +21,7 @@ from memory_cases import (
 
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.layout import Chunk
-from primus_mcp.inputs.training import Recompute
+from primus_mcp.inputs.training import Recompute, Schedule
 from primus_mcp.projection.memory.activations.settings import activation_settings
 from primus_mcp.projection.memory.chunks import chunk_profile, layer_profile
 from primus_mcp.projection.pipeline.live import live_units
@@ -62,6 +62,48 @@ def test_maximum_allocated_on_b200_is_reproduced(
 ) -> None:
     rank = most_allocated(run(arch, 8, 8, **{**B200, **settings}))
     assert rank.allocated_bytes / GIB == pytest.approx(published_gib, rel=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("settings", "allocated_gib"),
+    [({"schedule": "1f1b"}, (36.26, 32.18, 29.56, 28.77)), ({"schedule": "interleaved", "vpp": 5}, (37.84, None, None, None))],
+)
+def test_llama_70b_tp8_pp4_regression_against_an_independent_prototype(
+    settings: dict[str, Any], allocated_gib: tuple[float | None, ...]
+) -> None:
+    """8 micro-batches, fused loss; no run of it is published, two programs written apart agree."""
+    ranks = run(llama_70b(), 64, 8, tp=8, pp=4, sequence_parallel=True, **FUSED_LOSS, **settings).ranks
+    for rank, expected in zip(ranks, allocated_gib, strict=True):
+        assert expected is None or rank.allocated_bytes / GIB == pytest.approx(expected, abs=0.01)
+
+
+@pytest.mark.parametrize(("schedule", "published_gib"), [("v-half", 14.06), ("v-min", 11.90)])
+def test_v_half_and_v_min_lie_where_the_published_schedule_table_has_them(schedule: Schedule, published_gib: float) -> None:
+    """Primus's schedule comparison at PP 8 leaves model and batch unsaid, so three of its rows give states S, a micro-batch U and what the
+    V placement adds to a rank H: 16.26 = S + 8 U (1F1B), 21.40 = S + 11.5 U (interleaved), 18.11 = S + H + 8 U (ZBV)."""
+
+    def units(name: str, vpp: int) -> float:
+        return live_units(name, pp=8, vpp=vpp, micro_batches=64, rank=0)
+
+    one, interleaved, vee = units("1f1b", 1), units("interleaved", 2), units("zbv-formatted", 2)
+    unit = (21.40 - 16.26) / (interleaved - one)
+    assert 18.11 - (vee - units(schedule, 2)) * unit == pytest.approx(published_gib, rel=0.03)
+
+
+def test_the_zero_bubble_planner_without_a_cap_keeps_every_micro_batch_alive() -> None:
+    """Primus leaves pp_max_mem null: its planner may then run all forwards first."""
+    few, many = (
+        run(llama_70b(), 64, count, tp=8, pp=4, sequence_parallel=True, schedule="zero-bubble-heuristic").worst.activation_bytes
+        for count in (8, 32)
+    )
+    plain = run(llama_70b(), 64, 32, tp=8, pp=4, sequence_parallel=True, schedule="zero-bubble").worst.activation_bytes
+    assert many > 3.5 * few and many > 3.5 * plain
+
+
+def test_one_more_micro_batch_is_alive_where_the_exchange_is_overlapped_without_a_pipeline() -> None:
+    chosen: dict[str, Any] = {"ep": 8, "forced_balance": True}
+    plain, overlapped = (run(mixtral_8x7b(8), 8, overlap_moe_a2a=flag, **chosen).worst for flag in (False, True))
+    assert overlapped.components["saved_moe"] == pytest.approx(2 * plain.components["saved_moe"], rel=0.01)
 
 
 @pytest.mark.parametrize("micro_batches", [4, 8, 32])
