@@ -46,7 +46,8 @@ def _query_projections(rates: Rates, arch: Architecture, settings: LayerSettings
     ]
     grouped = arch.num_query_groups < arch.num_attention_heads
     forward_s = rates.pass_s(tokens * query * TIME["query_copy.forward"]) if grouped else 0.0
-    pieces.append(Piece(name="rope", forward_s=forward_s, backward_s=rates.pass_s(tokens * (query + 2 * key) * TIME["query_copy.backward"])))
+    backward_s = rates.pass_s(tokens * (query + 2 * key) * TIME["query_copy.backward"])
+    pieces.append(Piece(name="rope", forward_s=forward_s, backward_s=backward_s))
     if arch.position_embedding == "rope":
         rope = _rope_bytes(settings)
         pieces.append(_pass(rates, "rope", tokens * (query + key), rope, rope))
