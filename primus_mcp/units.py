@@ -1,4 +1,4 @@
-"""The only conversion factors in the repository. Inside everything is SI (bytes, seconds, FLOP/s); GB of memory at the border is 2**30 bytes."""
+"""The only conversion factors in the repository. Inside everything is SI (bytes, seconds, FLOP/s); GB of memory is 2**30 bytes."""
 
 from __future__ import annotations
 
