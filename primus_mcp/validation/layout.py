@@ -10,6 +10,7 @@ from typing import Any
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.hardware_files import gpu_profile
 from primus_mcp.inputs.layout import layout_text, parse_layout
+from primus_mcp.projection.pipeline.rules import SPLIT_SCHEDULES
 from primus_mcp.validation.errors import NotScoredError
 from primus_mcp.validation.rows import Row
 from primus_mcp.validation.table import Counter
@@ -121,7 +122,41 @@ def apply_batch(draft: Draft, row: Row, flags: str) -> None:
     if vpp is None and runs_interleaved(flags):
         vpp = 2
         draft.assumptions.append("interleaved: two virtual stages")
+    before = chunks_a_rank(arguments)
     _virtual_stages(arguments, vpp, arguments.get("pipeline_model_parallel_size") or 1)
+    if row.recompute is None:
+        _inherited_recompute(draft, before)
+
+
+def chunks_a_rank(arguments: Mapping[str, Any]) -> int:
+    """Virtual stages of a pipeline rank."""
+    layout, pp = arguments.get("pipeline_model_parallel_layout"), arguments.get("pipeline_model_parallel_size") or 1
+    return len(parse_layout(layout)) // pp if layout is not None else arguments.get("num_virtual_stages_per_pipeline_rank") or 1
+
+
+def recompute_over(arguments: Mapping[str, Any], before: int, after: int) -> dict[str, Any]:
+    """Block recomputation written for `before` virtual stages a rank: as many layers of a rank over `after`, each of which counts anew."""
+    layers = arguments.get("recompute_num_layers")
+    if not layers or arguments.get("recompute_method") != "block":
+        return {}
+    return {"recompute_num_layers": ceil(layers * before / after)}
+
+
+def _inherited_recompute(draft: Draft, before: int) -> None:
+    """Recomputation that only the example states: none under a split backward, which Primus does not combine with it (AMD-AGI/Primus
+    core/projection/config_validation.py:99,133), else the same layers of a rank.
+    """
+    arguments = draft.arguments
+    if arguments.get("recompute_granularity") != "full":
+        return
+    if arguments.get("patch_primus_pipeline") and arguments.get("pp_algorithm") in SPLIT_SCHEDULES:
+        arguments |= {"recompute_granularity": None, "recompute_method": None, "recompute_num_layers": None}
+        draft.assumptions.append("recompute: none, a split backward excludes it")
+        return
+    changed = recompute_over(arguments, before, chunks_a_rank(arguments))
+    if changed and changed["recompute_num_layers"] != arguments["recompute_num_layers"]:
+        arguments |= changed
+        draft.assumptions.append(f"recompute: as many layers of a rank as the example, {changed['recompute_num_layers']} a virtual stage")
 
 
 def halve_micro_batch(draft: Draft) -> bool:

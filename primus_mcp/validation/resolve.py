@@ -24,7 +24,7 @@ from primus_mcp.inputs.workload import workload_from_arguments
 from primus_mcp.projection.memory import project_memory
 from primus_mcp.units import bytes_to_gb
 from primus_mcp.validation.errors import NotScoredError
-from primus_mcp.validation.layout import Draft, apply_batch, halve_micro_batch, split_arguments
+from primus_mcp.validation.layout import Draft, apply_batch, chunks_a_rank, halve_micro_batch, recompute_over, split_arguments
 from primus_mcp.validation.models import FoundModel, find_architecture, qualifiers
 from primus_mcp.validation.rows import Row
 from primus_mcp.validation.table import RECIPE_KEYS, Counter, Settings, find_example, find_recipe, settings_table
@@ -238,6 +238,7 @@ def _built(draft: Draft, found: FoundModel) -> tuple[Architecture, TrainingConfi
 def _fit_micro_batch(draft: Draft, found: FoundModel, cluster: Cluster) -> None:
     """A micro-batch that only the example states: halved until the model fits under 1F1B, as it must have under some schedule."""
     plain = {"patch_primus_pipeline": False, "num_virtual_stages_per_pipeline_rank": None, "pipeline_model_parallel_layout": None}
+    plain |= recompute_over(draft.arguments, chunks_a_rank(draft.arguments), 1)
     while True:
         arch, config = _built(replace(draft, arguments=draft.arguments | plain, assumptions=[]), found)
         if project_memory(arch, config, cluster).fits(cluster.hbm_bytes) != "does_not_fit" or not halve_micro_batch(draft):

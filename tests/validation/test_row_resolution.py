@@ -183,3 +183,13 @@ def test_the_profile_is_the_newest_that_is_not_newer_than_the_run() -> None:
     assert gpu.profiles[profile_of(gpu, "2099-01")].date == dates[-1]
     assert gpu.profiles[profile_of(gpu, "2000-01")].date == dates[0]
     assert profile_of(gpu, None) == profile_of(gpu, "2099-01")
+
+
+def test_recomputation_that_only_the_example_states_keeps_the_layers_of_a_rank_and_is_off_under_a_split_backward() -> None:
+    """The example recomputes 3 layers in each of 4 virtual stages at PP 4; Primus combines no split backward with recomputation."""
+    base = PRIMUS | {"model": "Qwen3-235B-A22B", "n_gpus": 256, "pp": 4, "mbs": 1, "gbs": 8192}
+    layers = {vpp: case(base, vpp=vpp).config.recompute.num_layers for vpp in (4, 3, 2, 1)}
+    assert layers == {4: 3, 3: 4, 2: 6, 1: 12}
+    split = case(base, vpp=2, flags="pp_algorithm=v-half").config
+    assert split.schedule == "v-half" and split.recompute.granularity == "none"
+    assert case(base, vpp=2, recompute="full block 2 layers").config.recompute.num_layers == 2
