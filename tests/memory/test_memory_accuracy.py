@@ -1,46 +1,55 @@
-"""The accuracy table of the benchmark holds its bounds on the published runs, where those are at hand."""
+"""The memory projection holds its bounds on the published runs in the package, scored through their fields alone."""
 
 from __future__ import annotations
 
-import runpy
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-BENCHMARK = Path(__file__).parent.parent.parent / "benchmarks" / "accuracy_memory.py"
+from primus_mcp.validation.groups import grouped
+from primus_mcp.validation.rows import shipped_rows
+from primus_mcp.validation.score import score
+from primus_mcp.validation.statistics import Statistics
+
+PAGE = Path(__file__).parent.parent.parent / "docs" / "memory.md"
 
 
 @pytest.fixture(scope="module")
-def scored(shared: Path) -> list[Any]:
-    """One entry a distinct configuration of completeness A or B."""
-    benchmark = runpy.run_path(str(BENCHMARK))
-    found, _ = benchmark["score"](benchmark["memory_rows"](shared / "truth" / "measured.jsonl"))
-    return list(found)
+def groups() -> Mapping[str, Statistics]:
+    """Statistics of every memory group, one figure a distinct configuration."""
+    return {group.name: found for group, found in grouped(score(shipped_rows(), what=("memory",))).items()}
 
 
-def _mape(scored: list[Any], group: str) -> float:
-    errors = [abs(item.error) for item in scored if item.group == group]
-    assert errors
-    return float(sum(errors) / len(errors))
+@pytest.mark.parametrize(
+    ("name", "configurations", "bound"),
+    [
+        ("Megatron-Core, allocated", 14, 0.002),
+        ("AMD, device", 13, 0.025),
+        ("torchtitan, reserved", 8, 0.07),
+        ("all runs with a stated configuration", 35, 0.03),
+        ("configuration inferred", 7, 0.08),
+    ],
+)
+def test_mean_error_of_published_runs(groups: Mapping[str, Statistics], name: str, configurations: int, bound: float) -> None:
+    """TorchTitan at 7%: the same tokens a rank are published at 75.3 and 82.5 GB, which no projection can tell apart."""
+    found = groups[name]
+    assert found.figures >= configurations
+    assert found.mape is not None and found.mape <= bound
 
 
-def test_allocated_memory_of_megatron_core_is_within_a_fifth_of_a_per_cent(scored: list[Any]) -> None:
-    assert _mape(scored, "B200 allocated") <= 0.002
+def test_no_bias_and_no_wrong_verdict(groups: Mapping[str, Statistics]) -> None:
+    found = groups["all runs with a stated configuration"]
+    assert found.bias is not None and abs(found.bias) <= 0.02
+    assert found.verdicts_wrong == 0
+    assert found.at_risk <= 0.15 * found.figures
 
 
-def test_device_memory_on_amd_is_within_two_and_a_half_per_cent(scored: list[Any]) -> None:
-    assert _mape(scored, "MI355X device") <= 0.025
+def test_no_run_that_went_out_of_memory_is_called_fits(groups: Mapping[str, Statistics]) -> None:
+    found = groups["runs that went out of memory"]
+    assert found.figures >= 1 and found.verdicts_wrong == 0
 
 
-def test_reserved_memory_of_torchtitan_is_within_seven_per_cent(scored: list[Any]) -> None:
-    """Structure from source and one fragmentation figure; the unexplained part is in docs/memory.md."""
-    errors = [abs(item.error) for item in scored if item.group.endswith("reserved")]
-    assert sum(errors) / len(errors) <= 0.07
-
-
-def test_no_bias_and_no_wrong_verdict(scored: list[Any]) -> None:
-    errors = [item.error for item in scored]
-    assert abs(sum(errors) / len(errors)) <= 0.02
-    assert not any(item.refused for item in scored)
-    assert sum(item.verdict == "at_risk" for item in scored) <= 0.15 * len(scored)
+def test_the_memory_page_leaves_its_figures_to_the_generated_one() -> None:
+    section = PAGE.read_text(encoding="utf-8").split("## Accuracy", 1)[1]
+    assert "accuracy.md#memory" in section and "|" not in section

@@ -147,8 +147,15 @@ def _run(arch: Architecture, config: TrainingConfig, placement: Placement, vendo
         outside=held,
         outside_bytes=sum(held.values()),
         outside_square=sum((estimate.high_bytes - estimate.value_bytes) ** 2 for estimate in outside.values()),
-        allocated_error=MEMORY["allocated_error_moe_fraction" if arch.is_moe else "allocated_error_dense_fraction"].high,
+        allocated_error=MEMORY[_residual(arch, config)].high,
     )
+
+
+def _residual(arch: Architecture, config: TrainingConfig) -> str:
+    """The constant that holds the error of allocated memory on published runs of this kind."""
+    if config.use_torch_fsdp2:
+        return "allocated_error_fsdp2_pipeline_fraction" if config.pp > 1 else "allocated_error_fsdp2_fraction"
+    return "allocated_error_moe_fraction" if arch.is_moe else "allocated_error_dense_fraction"
 
 
 def _rank_memory(run: _Run, stage: Stage, peak: Peak) -> RankMemory:
@@ -200,6 +207,6 @@ def _components(static: StaticMemory, persistent: PersistentMemory, peak: Peak |
 
 
 def _uncertainty(run: _Run, allocated: float, varying: float) -> float:
-    """Quadrature of the upper errors: allocated (share by model kind), fragmentation, and each term outside torch."""
+    """Quadrature of the upper errors: allocated (share by kind of run), fragmentation, and each term outside torch."""
     inside, slack = allocated * run.allocated_error, varying * (run.slack.high - run.slack.value)
     return sqrt(inside * inside + slack * slack + run.outside_square)
