@@ -19,19 +19,20 @@ class Caveat(NamedTuple):
 
 def memory_caveats(arch: Architecture, config: TrainingConfig, vendor: Vendor) -> tuple[Caveat, ...]:
     """Assumptions and untested terms that apply to this configuration, most important first."""
+    moe, side_streams = arch.is_moe, uses_side_streams(arch, config)
     candidates = (
         (
-            arch.is_moe and not config.forced_balance,
+            moe and not config.forced_balance,
             "expert_load_assumed",
             f"expert load is priced at {config.expert_load_imbalance:g} times the mean on every rank; real routing was seen at about 2",
         ),
         (
-            uses_side_streams(arch, config),
+            side_streams,
             "side_stream_fragmentation",
             "expert exchange on a second stream holds freed blocks: 10 to 22% of activations are reserved beside them",
         ),
         (
-            arch.is_moe and config.ep > 1 and config.dispatcher != "deepep" and not uses_side_streams(arch, config),
+            moe and config.ep > 1 and config.dispatcher != "deepep" and not side_streams,
             "exchange_fragmentation_unknown",
             "how much the library all-to-all fragments memory is known only between 2.5 and 17% of activations",
         ),
