@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from primus_mcp.errors import InputError
 from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.hardware import Precision
 from primus_mcp.projection.ops.backend import gemm_model, origami_is_installed
@@ -51,6 +54,14 @@ def test_fp4_is_the_roofline_s() -> None:
     assert gemm_model(cluster, "origami").seconds(8192, 8192, 8192, "fp4") == gemm_model(cluster, "roofline").seconds(
         8192, 8192, 8192, "fp4"
     )
+
+
+def test_auto_takes_the_roofline_on_an_amd_gpu_that_origami_does_not_know() -> None:
+    unknown = make_cluster("mi355x")
+    unknown = replace(unknown, gpu=replace(unknown.gpu, arch="gfx000"))
+    assert gemm_model(unknown, "auto").name == "roofline"
+    with pytest.raises(InputError, match="no model of"):
+        gemm_model(unknown, "origami")
 
 
 def test_auto_takes_origami_on_amd_and_says_so() -> None:

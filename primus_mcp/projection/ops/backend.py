@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Literal
 
@@ -20,6 +21,12 @@ def origami_is_installed() -> bool:
 
 
 @lru_cache(maxsize=64)
+def origami_knows(arch: str) -> bool:
+    """Whether the installed Origami has a model of the GPU architecture, such as gfx942."""
+    return origami_is_installed() and hasattr(import_module("origami").architecture_t, arch)
+
+
+@lru_cache(maxsize=64)
 def gemm_model(cluster: Cluster, backend: GemmBackend = "auto") -> GemmModel:
     """The backend that prices GEMMs. auto: Origami where it is installed and knows the GPU, else roofline.
 
@@ -27,15 +34,14 @@ def gemm_model(cluster: Cluster, backend: GemmBackend = "auto") -> GemmModel:
     """
     if backend == "roofline":
         return RooflineGemm(cluster)
-    usable = origami_is_installed()
-    known = cluster.gpu.vendor == "amd"
-    if backend == "origami" and not usable:
+    if backend == "origami" and not origami_is_installed():
         raise InputError(
             "origami is not installed", where="gemm backend", remedy="pip install 'primus-mcp[origami]' (make origami), or use roofline"
         )
+    known = origami_knows(cluster.gpu.arch)
     if backend == "origami" and not known:
         raise InputError(f"origami has no model of {cluster.gpu.name}", where="gemm backend", remedy="use roofline")
-    if not (usable and known):
+    if not known:
         return RooflineGemm(cluster)
     from primus_mcp.projection.ops.origami import OrigamiGemm  # optional package, imported where it is used
 
