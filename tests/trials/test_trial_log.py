@@ -127,14 +127,14 @@ for number in range(int(sys.argv[2]), int(sys.argv[3])):
 """
 
 
-def test_two_processes_on_one_folder_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
-    arguments = [("0", "150"), ("50", "200")]
+def test_two_processes_on_one_folder_lose_nothing_and_repeat_nothing_in_a_thousand_trials(tmp_path: Path) -> None:
+    arguments = [("0", "600"), ("400", "1000")]
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), *pair]) for pair in arguments]
     assert [writer.wait() for writer in writers] == [0, 0]
     records = open_log(tmp_path).records()
-    assert [r.trial_id for r in records] == list(range(200))
-    assert sorted(int(r.key) for r in records) == list(range(200))
-    assert len(Journal(RunDirectory(tmp_path)).events()) == 300
+    assert [r.trial_id for r in records] == list(range(1000))
+    assert sorted(int(r.key) for r in records) == list(range(1000))
+    assert len(Journal(RunDirectory(tmp_path)).events()) == 1200
 
 
 def test_a_writer_killed_at_any_point_leaves_a_log_that_the_next_one_continues(tmp_path: Path) -> None:
