@@ -50,6 +50,7 @@ def test_the_published_schemas_accept_the_files(shared: Path, document: dict[str
 def test_the_name_that_proves_ownership_is_everywhere_the_same() -> None:
     hosts = (ROOT / "docs" / "hosts.md").read_text(encoding="utf-8")
     assert f"mcp-name: {SERVER['name']}" in hosts
+    assert f"mcp-name: {SERVER['name']}" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert f'io.modelcontextprotocol.server.name="{SERVER["name"]}"' in DOCKERFILE
 
 
