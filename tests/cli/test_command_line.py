@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from primus_mcp.cli.main import main
+from primus_mcp.driver import settings as driver_settings
 
 ROOT = Path(__file__).parent.parent.parent
 WORKLOAD = ROOT / "examples" / "workloads" / "mixtral_8x22B_v0.1-BF16-pretrain.yaml"
@@ -65,7 +66,7 @@ def test_without_seed_only_the_missing_llm_stage_is_said_in_the_words_of_the_gui
 ) -> None:
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "LLM_MODEL"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(driver_settings, "env_folders", lambda *_: [])
     code, out, err = run(capsys, "tune", *BOTH, "--dry-run", "--out-dir", str(tmp_path / "run"))
     assert code == 0
     assert ("WARNING: cannot import agent (" if find_spec("dspy") is None else "WARNING: no language model (") in err

@@ -12,6 +12,7 @@ import pytest
 
 from primus_mcp.cli import doctor
 from primus_mcp.cli.main import main
+from primus_mcp.driver import doctor as driver_doctor
 
 
 def diagnose(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -108,11 +109,12 @@ def test_a_check_that_fails_itself_does_not_end_the_report(
 def test_llm_asks_the_driver_and_never_ends_in_an_error(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("OPENAI_API_KEY", "LLM_MODEL", "ANTHROPIC_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
+    asked = [
+        driver_doctor.Check(name="language model", ok=True, text="openai/x"),
+        driver_doctor.Check(name="request", ok=False, text="no answer"),
+    ]
+    monkeypatch.setattr(driver_doctor, "check_llm", lambda *_, **__: asked)
     assert main(["doctor", "--llm", "--json", "--out-dir", str(tmp_path)]) == 0
     found = {check["name"]: check for check in json.loads(capsys.readouterr().out)}
-    asked = found.get("agent") or found["language model"]
-    assert asked["status"] == "optional" and asked["found"]
+    assert (found["language model"]["status"], found["request"]["status"]) == ("ok", "optional")
+    assert found["request"]["found"] == "no answer"

@@ -20,7 +20,6 @@ def origami_is_installed() -> bool:
     return find_spec("origami") is not None
 
 
-@lru_cache(maxsize=64)
 def origami_knows(arch: str) -> bool:
     """Whether the installed Origami has a model of the GPU architecture, such as gfx942."""
     return origami_is_installed() and hasattr(import_module("origami").architecture_t, arch)
