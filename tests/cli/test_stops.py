@@ -19,6 +19,12 @@ LONG = ("tune", "--model", "deepseek_v3", "--gpu", "mi300x", "--nodes", "64", "-
 ARTEFACTS = ("trials.jsonl", "trials.png", "scratchpad.txt", "summary.json", "journal.jsonl", "session.json")
 
 
+def heed_signals() -> None:
+    """A test run that was started in the background ignores Ctrl-C, and its children would too."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_in_the_middle_ends_with_code_4_and_all_artefacts_and_resume_continues(tmp_path: Path, number: signal.Signals) -> None:
     for attempt in range(5):
@@ -29,6 +35,7 @@ def test_a_signal_in_the_middle_ends_with_code_4_and_all_artefacts_and_resume_co
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=heed_signals if sys.platform != "win32" else None,
         )
         log = run / "trials.jsonl"
         while process.poll() is None and not (log.exists() and log.read_bytes().count(b"\n")):
