@@ -26,6 +26,8 @@ RECIPE_KEYS: Mapping[str, str] = {
     "num_gpus": "n_gpus",
 }
 """A recipe's key -> the row's field. A degree that a recipe leaves out is 1."""
+NEAR_MONTHS = 3
+"""Recipes come with a release every one to three months: what a results page shows may be the recipe of the release after it."""
 
 
 class _Data(BaseModel):
@@ -156,15 +158,18 @@ def _precision_words(row: Row) -> tuple[str, ...]:
 
 
 def find_recipe(row: Row, model: str) -> Recipe | None:
-    """The recipe of the row's model, GPU and task that is nearest: precision, then layout and batch, then release."""
+    """The recipe of the row's model, GPU and task that is nearest: precision, a release near the row's, layout and batch, then release.
+
+    A release far from the row's has features that its software had not (graphs of the iteration, fused experts), whatever its layout.
+    """
     candidates = _recipes().get((model, row.gpu.lower(), row.task), ())
     wanted = _precision_words(row)
     shape = {field: getattr(row, field) for field in RECIPE_KEYS.values() if getattr(row, field) is not None}
 
-    def distance(recipe: Recipe) -> tuple[bool, int, int]:
+    def distance(recipe: Recipe) -> tuple[bool, bool, int, int]:
         own = {RECIPE_KEYS[key]: value for key, value in recipe.settings.items() if key in RECIPE_KEYS}
         differing = sum(own.get(field, 1) != value for field, value in shape.items())
         away = min(abs(_months(release) - _months(row.released)) for release in recipe.released) if row.released else 0
-        return recipe.precision not in wanted, differing, away
+        return recipe.precision not in wanted, away > NEAR_MONTHS, differing, away
 
     return min(candidates, key=distance, default=None)
