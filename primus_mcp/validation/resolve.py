@@ -80,7 +80,7 @@ def _apply_table(draft: Draft, row: Row, model: str | None) -> list[Settings]:
     return entries
 
 
-def _apply_example(draft: Draft, row: Row, model: str) -> None:
+def _apply_example(draft: Draft, row: Row, model: str, entries: list[Settings]) -> None:
     example = find_example(row, model, ladder=is_ladder(row.flags))
     if example is None:
         draft.assumptions.append("no example workload of this model: Primus's presets alone")
@@ -89,6 +89,8 @@ def _apply_example(draft: Draft, row: Row, model: str) -> None:
     draft.example_gpus = example.gpus
     draft.config |= example.config
     draft.arguments |= example.arguments | (table if row.task != "pretrain" else {})
+    for entry in entries:
+        draft.arguments |= entry.example_arguments
     draft.assumptions.append(f"example: {example.source}")
 
 
@@ -257,7 +259,7 @@ def resolve(row: Row, flags: str, *, profile: str | None = None) -> Case:
     entries = _apply_table(draft, row, found.name)
     draft.assumptions += found.assumptions
     if found.name is not None and any(entry.examples for entry in entries):
-        _apply_example(draft, row, found.name)
+        _apply_example(draft, row, found.name, entries)
     if found.name is not None and any(entry.recipes for entry in entries):
         _apply_recipe(draft, row, found.name)
     _apply_texts(draft, row, flags)

@@ -20,6 +20,8 @@ from primus_mcp.validation.rows import Row
 from primus_mcp.validation.table import Counter
 
 What = Literal["time", "memory"]
+SUSPECT = "suspect"
+"""The suite of runs that are not what their row says; good for the order of their times only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,8 @@ def _counted_bytes(projection: MemoryProjection, counter: Counter) -> int:
 
 
 def _memory(row: Row, case: Case) -> Scored:
+    if SUSPECT in row.suite:
+        raise NotScoredError("marked suspect: the figures of its source contradict each other, so its memory is not this model's")
     projection = project_memory(case.arch, case.config, case.cluster)
     counter = memory_counter(row, case)
     return Scored(

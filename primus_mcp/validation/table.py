@@ -35,7 +35,10 @@ class _Data(BaseModel):
 
 
 class Settings(_Data):
-    """One entry of the table: conditions, and what holds where the row is silent."""
+    """One entry of the table: conditions, and what holds where the row is silent.
+
+    `example_arguments`: what the framework's example said otherwise at the entry's date.
+    """
 
     frameworks: tuple[str, ...]
     name: str
@@ -51,6 +54,7 @@ class Settings(_Data):
     presets: bool = False
     operators_only: bool = False
     arguments: dict[str, Any] = {}
+    example_arguments: dict[str, Any] = {}
     config: dict[str, Any] = {}
     shape: dict[str, Any] = {}
     vocabulary_extra: int = 0

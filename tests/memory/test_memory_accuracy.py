@@ -28,7 +28,7 @@ def groups() -> Mapping[str, Statistics]:
         ("AMD, device", 13, 0.025),
         ("torchtitan, reserved", 8, 0.07),
         ("all runs with a stated configuration", 35, 0.03),
-        ("configuration inferred", 7, 0.08),
+        ("configuration inferred", 7, 0.04),
     ],
 )
 def test_mean_error_of_published_runs(groups: Mapping[str, Statistics], name: str, configurations: int, bound: float) -> None:
@@ -43,6 +43,12 @@ def test_no_bias_and_no_wrong_verdict(groups: Mapping[str, Statistics]) -> None:
     assert found.bias is not None and abs(found.bias) <= 0.02
     assert found.verdicts_wrong == 0
     assert found.at_risk <= 0.15 * found.figures
+
+
+def test_runs_of_an_inferred_configuration_are_not_refused(groups: Mapping[str, Statistics]) -> None:
+    """Qwen3-235B under seven schedules, up to 99.7% of memory: one dated example and the halving rule explain all of them."""
+    found = groups["configuration inferred"]
+    assert found.verdicts_wrong == 0 and found.worst is not None and abs(found.worst) <= 0.07
 
 
 def test_no_run_that_went_out_of_memory_is_called_fits(groups: Mapping[str, Statistics]) -> None:

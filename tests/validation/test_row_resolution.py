@@ -193,3 +193,21 @@ def test_recomputation_that_only_the_example_states_keeps_the_layers_of_a_rank_a
     split = case(base, vpp=2, flags="pp_algorithm=v-half").config
     assert split.schedule == "v-half" and split.recompute.granularity == "none"
     assert case(base, vpp=2, recompute="full block 2 layers").config.recompute.num_layers == 2
+
+
+PIPELINE: dict[str, Any] = {key: PRIMUS[key] for key in ("id", "gpu", "precision")}
+PIPELINE |= {"model": "Qwen3-235B-A22B", "n_gpus": 32, "pp": 4, "ep": 8, "dp": 8, "vpp": 1, "config_completeness": "C"}
+PIPELINE |= {"framework": "Primus/Megatron-LM (Primus-pipeline)", "flags": "pp_algorithm=1f1b", "mem_gb": 200.0, "mem_kind": "device"}
+
+
+def test_an_example_is_read_as_it_was_at_the_date_of_the_run() -> None:
+    old, new = case(PIPELINE).config, case(PIPELINE, released="2026-08").config
+    assert (old.main_grad_bytes, old.main_param_bytes, old.exp_avg_bytes, old.exp_avg_sq_bytes) == (4, 4, 4, 4)
+    assert (old.recompute.granularity, old.dispatcher, old.grouped_gemm, old.cross_entropy_loss_fusion) == ("none", "alltoall", "te", False)
+    assert (new.main_grad_bytes, new.exp_avg_bytes, new.recompute.granularity) == (2, 2, "full")
+    assert (new.dispatcher, new.grouped_gemm, new.cross_entropy_loss_fusion) == ("deepep", "legacy", True)
+
+
+def test_a_guessed_micro_batch_is_halved_until_the_run_fits() -> None:
+    assert case(PIPELINE).config.mbs == 1
+    assert case(PIPELINE, released="2026-08").config.mbs == 4

@@ -156,3 +156,10 @@ def test_halves_share_no_family_and_leave_none_out() -> None:
     samples = collect(shipped_rows(), ("amd-headline",), "roofline")
     first, second = halves(samples)
     assert not set(first) & set(second) and set(first) | set(second) == {sample.family for sample in samples}
+
+
+def test_memory_of_a_run_that_its_source_contradicts_is_skipped() -> None:
+    stated = Row(id="x", model="Llama 2 7B", gpu="MI300X", n_gpus=8, framework="Primus/Megatron-LM", mem_gb=16.3, precision="BF16")
+    plain, suspect = score([stated], what=("memory",)) + score([stated.model_copy(update={"suite": ("suspect",)})], what=("memory",))
+    assert plain.predicted is not None and plain.skipped_reason is None
+    assert suspect.predicted is None and "contradict" in (suspect.skipped_reason or "")
