@@ -16,7 +16,8 @@ from primus_mcp.projection.pipeline.live import states_of_row
 
 def planned(pp: int, micro_batches: int, costs: PlannerCosts, cap: int | None) -> tuple[Timeline, list[int]]:
     """The planned order run with the planner's own times, and the peak of every rank."""
-    rows = plan_heuristic(micro_batches, costs, live_cap=cap, objective="makespan")
+    caps = None if cap is None else (float(cap),) * pp
+    rows = plan_heuristic(micro_batches, replace(costs, caps=caps), objective="makespan")
     order = replace(build_order("zero-bubble", pp, 1, micro_batches), schedule="zero-bubble-heuristic", ranks=rows)
     result = simulate_order(order, stage_times(pp, costs.forward, costs.backward, costs.weight, costs.hop))
     peaks = [max(sum(s.forward_live) + sum(s.weight_pending) + (s.kind == "F") for s in states_of_row(row, 1)) for row in rows]
@@ -67,4 +68,12 @@ def test_on_even_stages_it_is_no_slower_than_1f1b_in_the_same_memory(
 
 def test_a_cap_that_holds_nothing_is_refused() -> None:
     with pytest.raises(InputError, match="cap of 0 live micro-batches"):
-        plan_heuristic(4, default_costs(2), live_cap=0)
+        plan_heuristic(4, replace(default_costs(2), caps=(4.0, 0.0)))
+
+
+def test_every_rank_keeps_its_own_cap() -> None:
+    caps = (5.0, 4.5, 3.0, 2.0)
+    rows = plan_heuristic(12, replace(default_costs(4), caps=caps))
+    peaks = [max(sum(s.forward_live) + sum(s.weight_pending) + (s.kind == "F") for s in states_of_row(row, 1)) for row in rows]
+    assert all(peak <= cap for peak, cap in zip(peaks, caps, strict=True))
+    assert peaks[0] == 5

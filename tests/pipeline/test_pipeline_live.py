@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from primus_mcp.errors import InputError
 from primus_mcp.projection.pipeline import LiveState, build_order, live_states, live_units, order_problem
+from primus_mcp.projection.pipeline.heuristic import default_costs
 from primus_mcp.projection.pipeline.live import states_of_row
 from primus_mcp.projection.pipeline.rules import SCHEDULES
 
@@ -89,6 +91,7 @@ def test_a_short_order_meets_every_state_of_a_long_one(schedule: str, pp: int, v
 
 def test_the_heuristic_stays_under_its_cap_and_without_one_keeps_all() -> None:
     for cap in (4, 5, 7):
-        assert max(live_units("zero-bubble-heuristic", 4, 1, 16, rank, live_cap=cap) for rank in range(4)) <= cap
+        planner = replace(default_costs(4), caps=(float(cap),) * 4)
+        assert max(live_units("zero-bubble-heuristic", 4, 1, 16, rank, planner=planner) for rank in range(4)) <= cap
     # Uncapped, the planner puts weight gradients last: upstream shows 32 live of 32 as well.
     assert [live_units("zero-bubble-heuristic", 4, 1, 32, rank) for rank in range(4)] == [32] * 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from primus_mcp.errors import InputError
 from primus_mcp.projection.pipeline import Order, Task, build_order, home_of, order_problem, stage_of
 from primus_mcp.projection.pipeline.graph import build_graph
-from primus_mcp.projection.pipeline.rules import SCHEDULES, SPLIT_SCHEDULES
+from primus_mcp.projection.pipeline.rules import SCHEDULES, SPLIT_SCHEDULES, STREAMED_SCHEDULES
 
 
 def spell(order: Order, rank: int) -> str:
@@ -83,8 +84,13 @@ def test_every_legal_size_gives_a_complete_order_that_never_waits_for_itself(cas
         return
     order = build_order(schedule, pp, vpp, micro_batches, group)
     graph = build_graph(order)  # raises where a task lacks, is doubled, comes too early or never becomes ready
-    assert sum(map(len, graph.task_nodes)) == pp * vpp * micro_batches * (3 if schedule in SPLIT_SCHEDULES else 2)
-    assert order.splits_weight_gradient == (schedule in SPLIT_SCHEDULES)
+    tasks = Counter(task.kind for row in order.ranks for task in row)
+    runs = pp * vpp * order.streamed
+    assert sum(map(len, graph.task_nodes)) == sum(tasks.values())
+    assert tasks["F"] == tasks["B"] + tasks["D"] == tasks["W"] + tasks["D"] == runs
+    if schedule not in STREAMED_SCHEDULES:
+        assert tasks["W"] == (runs if schedule in SPLIT_SCHEDULES else 0)
+    assert order.splits_weight_gradient == (tasks["W"] > 0)
     for row in order.ranks:
         for kind in "FBWD":
             for chunk in range(vpp):
@@ -145,7 +151,12 @@ def test_a_deadlock_names_the_task_at_which_every_rank_waits() -> None:
         ("interleaved-a2a", 4, 2, 3, None, "at least 4 micro-batches"),
         ("v-half", 1, 2, 8, None, "PP is 1"),
         ("v-min", 4, 4, 8, None, "VPP is 4"),
-        ("dualpipe", 4, 2, 8, None, "'dualpipe' is not one of"),
+        ("chimera", 4, 2, 8, None, "'chimera' is not one of"),
+        ("dualpipe", 3, 2, 8, None, "even numbers of ranks and micro-batches, PP is 3"),
+        ("dualpipe", 4, 2, 9, None, "there are 9"),
+        ("dualpipe", 4, 2, 6, None, "at least 2*PP = 8 micro-batches, there are 6"),
+        ("dualpipe", 4, 1, 8, None, "VPP is 1"),
+        ("dualpipe-v", 4, 2, 7, None, "at least 2*PP = 8 micro-batches, there are 7"),
         ("1f1b", 4, 1, 0, None, "0 micro-batches"),
     ],
 )

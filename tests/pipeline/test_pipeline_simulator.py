@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from primus_mcp.errors import InputError
 from primus_mcp.projection.pipeline import Timeline, build_order, order_problem, simulate, simulate_order, stage_of, stage_times, trace
-from primus_mcp.projection.pipeline.rules import INTERLEAVED_SCHEDULES, PAIRED_SCHEDULES, SCHEDULES, VEE_SCHEDULES
+from primus_mcp.projection.pipeline.rules import INTERLEAVED_SCHEDULES, PAIRED_SCHEDULES, SCHEDULES, VEE_SCHEDULES, model_copies
 from primus_mcp.projection.pipeline.steady import extended_run
 
 FBW = tuple[float, float, float]
@@ -242,9 +242,10 @@ def test_times_that_cannot_be_are_refused() -> None:
 def cases(draw: st.DrawFn) -> tuple[str, int, int, int, list[list[float]], float, bool]:
     """(schedule, pp, vpp, m, [F, B, W] per stage, hop, blocking)."""
     schedule = draw(st.sampled_from(SCHEDULES))
-    pp = 1 if schedule == "1f1b-a2a" else draw(st.integers(2, 5))
+    copies = model_copies(schedule)
+    pp = 1 if schedule == "1f1b-a2a" else draw(st.sampled_from((2, 4))) if copies == 2 else draw(st.integers(2, 5))
     vpp = 2 if schedule in VEE_SCHEDULES else draw(st.integers(2, 3)) if schedule in INTERLEAVED_SCHEDULES else 1
-    micro_batches = pp * draw(st.integers(1, 4)) if schedule in INTERLEAVED_SCHEDULES else draw(st.integers(2 * pp - 1, 14))
+    micro_batches = pp * draw(st.integers(1, 4)) if schedule in INTERLEAVED_SCHEDULES else 2 * draw(st.integers(pp, 8))
     durations = st.floats(0.1, 2.0)
     times = [draw(st.lists(durations, min_size=pp * vpp, max_size=pp * vpp)) for _ in range(3)]
     return schedule, pp, vpp, micro_batches, times, draw(st.sampled_from([0.0, 0.05, 0.6])), draw(st.booleans())
@@ -273,17 +274,18 @@ def run(schedule: str, pp: int, vpp: int, micro_batches: int, times: list[list[f
 def test_no_step_is_shorter_than_a_ranks_work_behind_its_head(case: tuple[str, int, int, int, list[list[float]], float, bool]) -> None:
     schedule, pp, vpp, micro_batches, times, hop, _ = case
     result = run(*case)
-    vee = schedule in VEE_SCHEDULES
+    vee, copies = schedule in VEE_SCHEDULES, model_copies(schedule)
     for rank in range(pp):
         stages = [stage_of(rank, chunk, pp, vee=vee) for chunk in range(vpp)]
-        head = sum(times[0][: min(stages)]) + rank * hop
-        work = micro_batches * sum(row[stage] for row in times for stage in stages)
+        length = len(times[0]) // copies  # of one copy of the model
+        head = min(sum(times[0][s - s % length : s]) + s % length % pp * hop for s in stages)
+        work = micro_batches // copies * sum(row[stage] for row in times for stage in stages)
         if schedule in PAIRED_SCHEDULES:
             assert 0.7 * work <= result.rank_busy_s[rank] <= work * (1 + 1e-12)
         else:
             assert result.rank_busy_s[rank] == pytest.approx(work)
         assert result.rank_end_s[rank] >= (head + result.rank_busy_s[rank]) * (1 - 1e-12)
-    one_trip = sum(times[0]) + sum(times[1])
+    one_trip = max(sum(times[0][at : at + length]) + sum(times[1][at : at + length]) for at in range(0, len(times[0]), length))
     assert result.step_s >= one_trip * (1 - 1e-12)
     assert -1e-12 <= result.bubble_ratio < 1
     assert result.step_s == max(result.rank_end_s)
@@ -334,7 +336,7 @@ def test_extending_the_steady_state_equals_simulating_every_micro_batch(
     case: tuple[str, int, int, int, list[list[float]], float, bool], more: int, level: bool
 ) -> None:
     schedule, pp, vpp, micro_batches, times, hop, blocking = case
-    micro_batches += more * (pp if schedule in INTERLEAVED_SCHEDULES else 1)
+    micro_batches += more * (pp if schedule in INTERLEAVED_SCHEDULES else model_copies(schedule))
     if schedule == "zero-bubble-heuristic":
         micro_batches = min(micro_batches, 30)
     if level:
@@ -355,11 +357,19 @@ def test_extending_the_steady_state_equals_simulating_every_micro_batch(
 @pytest.mark.parametrize("pp", [2, 3, 5, 8, 12])
 @pytest.mark.parametrize("schedule", [s for s in SCHEDULES if s not in ("gpipe", "zero-bubble-heuristic", "1f1b-a2a")])
 def test_the_steady_state_is_reached_and_extended_at_every_depth(schedule: str, pp: int) -> None:
+    pp += pp % model_copies(schedule)
     vpp = 1 if order_problem(schedule, pp, 1, 60 * pp) is None else 2
     stages, micro_batches = pp * vpp, 60 * pp
     times = stage_times(stages, (1.0,) * stages, (1.2,) * stages, (0.8,) * (stages - 1) + (1.1,), 0.0)
     graph, end, more_s = extended_run(
-        schedule, pp, vpp, micro_batches, None, None, False, times.values(pp, paired=schedule in PAIRED_SCHEDULES)
+        schedule,
+        pp,
+        vpp,
+        micro_batches,
+        None,
+        None,
+        False,
+        times.values(pp, paired=schedule in PAIRED_SCHEDULES, vee=schedule in VEE_SCHEDULES),
     )
     assert graph.order.micro_batches < micro_batches / 2
     every = simulate_order(build_order(schedule, pp, vpp, micro_batches), times)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from primus_mcp.projection.pipeline.heuristic import PlannerCosts
 from primus_mcp.projection.pipeline.order import Order, Row, Task, pair_places, stage_of
 from primus_mcp.projection.pipeline.schedules import build_order
 
@@ -56,7 +57,7 @@ def check_complete(order: Order) -> None:
                 raise ValueError(f"rank {rank} runs {task} twice")
             seen[task] = place
         for chunk in range(order.vpp):
-            for i in range(order.micro_batches):
+            for i in range(order.streamed):
                 _check_one(rank, i, chunk, seen)
         if seen:
             raise ValueError(f"rank {rank} runs tasks that do not exist: {list(seen)[:3]}")
@@ -102,13 +103,18 @@ class _Builder:
             return 0, 0
         stage, forward = self.stage[rank][task.chunk], task.kind == "F"
         source = stage - 1 if forward else stage + 1
-        if source < 0 or source == self.stages:
+        if not self.linked(stage, source):
             return 0, 0
         node = self.output.get((forward, source, task.micro_batch))
         if node is None:
             return None
         local = self.blocking or self.rank_of[source] == rank
         return node, 0 if local else self.hop_index(min(stage, source))
+
+    def linked(self, stage: int, other: int) -> bool:
+        """Whether the two neighbours exist and belong to one copy of the model."""
+        length = self.stages // self.order.copies
+        return 0 <= other < self.stages and stage // length == other // length
 
     def hop_index(self, boundary: int) -> int:
         return 1 + _HOP_BLOCK * self.stages + boundary
@@ -128,7 +134,7 @@ class _Builder:
             return
         stage, forward = self.stage[rank][task.chunk], task.kind == "F"
         target = stage + 1 if forward else stage - 1
-        if self.blocking and 0 <= target < self.stages and self.rank_of[target] != rank:
+        if self.blocking and self.linked(stage, target) and self.rank_of[target] != rank:
             self.add_row(rank, (0, 0), self.hop_index(min(stage, target)))
             self.owners[-1] = rank, place
         self.output[forward, stage, task.micro_batch] = self.tails[rank]
@@ -205,10 +211,10 @@ def build_graph(order: Order, *, blocking: bool = False) -> Graph:
 
 @lru_cache(maxsize=128)
 def named_graph(
-    schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, live_cap: int | None, blocking: bool
+    schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, planner: PlannerCosts | None, blocking: bool
 ) -> Graph:
     """The graph of a schedule by name, built once."""
-    return build_graph(build_order(schedule, pp, vpp, micro_batches, group_size, live_cap), blocking=blocking)
+    return build_graph(build_order(schedule, pp, vpp, micro_batches, group_size, planner), blocking=blocking)
 
 
 def end_times(graph: Graph, values: list[float]) -> list[float]:

@@ -19,52 +19,55 @@ Objective = Literal["makespan", "span"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannerCosts:
-    """What the planner assumes, in any one unit of time, per rank; `hop` = one transfer."""
+    """What the planner assumes, in any one unit of time, per rank; `hop` = one transfer.
+
+    caps: most live micro-batches of each rank, from F to W (Primus's `pp_max_mem`); None: no limit, up to m stay alive.
+    """
 
     forward: tuple[float, ...]
     backward: tuple[float, ...]
     weight: tuple[float, ...]
     hop: float
+    caps: tuple[float, ...] | None = None
 
 
 def default_costs(pp: int) -> PlannerCosts:
-    """What Primus plans with unless `pp_cost_f/b/w` are set: 1000 for every task (its primus_pipeline.yaml), 0.1 for a transfer."""
+    """What Primus plans with unless `pp_cost_f/b/w` are set: 1000 for every task, 1 for a transfer, no cap.
+
+    Source: AMD-AGI/Primus core/pipeline_parallel/scheduler/algorithms/zerobubble_heuristic.py and modules/megatron/primus_pipeline.yaml.
+    """
     even = (1000.0,) * pp
-    return PlannerCosts(forward=even, backward=even, weight=even, hop=0.1)
+    return PlannerCosts(forward=even, backward=even, weight=even, hop=1.0)
 
 
-def plan_heuristic(
-    micro_batches: int, costs: PlannerCosts, *, live_cap: int | None = None, objective: Objective = "span"
-) -> tuple[Row, ...]:
-    """Rows of the best variant. live_cap: most live micro-batches a rank (None: no limit, up to m stay alive).
+def plan_heuristic(micro_batches: int, costs: PlannerCosts, *, objective: Objective = "span") -> tuple[Row, ...]:
+    """Rows of the best variant.
 
     A heuristic: at the memory of 1F1B it was slower than 1F1B in 5 of 25,000 random uneven cases, by up to 9%.
     objective: "span" = longest rank from its first task to its last, as Primus chooses; "makespan" = latest end. Raises
     InputError where nothing fits the cap.
     """
-    if live_cap is not None and live_cap < 1:
-        raise InputError(f"a cap of {live_cap} live micro-batches holds none", where="pp_max_mem", remedy="use at least 1")
+    if costs.caps is not None and min(costs.caps) < 1:
+        raise InputError(f"a cap of {min(costs.caps):g} live micro-batches holds none", where="pp_max_mem", remedy="use at least 1")
     best: _Plan | None = None
     best_cost = inf
     for early, prefer_backward, fill in product((True, False), repeat=3):
-        plan = _Plan(micro_batches, costs, live_cap, early=early, prefer_backward=prefer_backward, fill=fill)
+        plan = _Plan(micro_batches, costs, early=early, prefer_backward=prefer_backward, fill=fill)
         if plan.run():
             cost = plan.span() if objective == "span" else max(plan.clock)
             if cost < best_cost - 1e-12 * cost:
                 best, best_cost = plan, cost
     if best is None:
-        raise InputError(f"no order keeps {live_cap} live micro-batches a rank", where="pp_max_mem", remedy="raise the cap")
+        raise InputError(f"no order keeps {costs.caps} live micro-batches a rank", where="pp_max_mem", remedy="raise the cap")
     return tuple(map(tuple, best.rows))
 
 
 class _Plan:
     """One variant. Per rank: clock, idle since its first task, number of F, B and W done, and the rows."""
 
-    def __init__(
-        self, micro_batches: int, costs: PlannerCosts, live_cap: int | None, *, early: bool, prefer_backward: bool, fill: bool
-    ) -> None:
-        self.m, self.costs, self.cap = micro_batches, costs, inf if live_cap is None else live_cap
-        self.pp = len(costs.forward)
+    def __init__(self, micro_batches: int, costs: PlannerCosts, *, early: bool, prefer_backward: bool, fill: bool) -> None:
+        self.m, self.costs, self.pp = micro_batches, costs, len(costs.forward)
+        self.caps = costs.caps or (inf,) * self.pp
         self.early, self.prefer_backward, self.fill = early, prefer_backward, fill
         self.clock = [0.0] * self.pp
         self.begin: list[float | None] = [None] * self.pp
@@ -135,7 +138,11 @@ class _Plan:
         for rank in range(self.pp - 2, -1, -1):
             time, cost = self.clock[rank], self.costs.forward[rank]
             arrival = back + self.costs.hop
-            while 1 + extra[rank] < min(self.m, self.cap) and (time + cost <= arrival if self.early else time < arrival):
+            while (
+                1 + extra[rank] < self.m
+                and 2 + extra[rank] <= self.caps[rank]
+                and (time + cost <= arrival if self.early else time < arrival)
+            ):
                 time, extra[rank] = time + cost, extra[rank] + 1
             back = max(time, arrival) + self.costs.backward[rank]
         for rank in range(1, self.pp):
@@ -158,7 +165,7 @@ class _Plan:
         following = self.clock[rank + 1] + costs.forward[rank + 1] + costs.backward[rank + 1] + costs.hop
         if clock >= following:
             return False
-        needed = min(max(0.0, self.live(rank) + 1 - self.cap), self.backwards[rank] - self.weights[rank])
+        needed = min(max(0.0, self.live(rank) + 1 - self.caps[rank]), self.backwards[rank] - self.weights[rank])
         late = clock + costs.forward[rank] + needed * costs.weight[rank] > following
         return not (late and following - clock <= self.allowance(rank))
 
@@ -187,7 +194,7 @@ class _Plan:
         return True
 
     def forward_in_round(self, rank: int) -> bool:
-        while self.live(rank) + 1 > self.cap:
+        while self.live(rank) + 1 > self.caps[rank]:
             if not self.has_weight(rank):
                 return False
             self.put_weight(rank)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from primus_mcp.projection.pipeline.heuristic import PlannerCosts
 from primus_mcp.projection.pipeline.order import Kind, Row
 from primus_mcp.projection.pipeline.periodic import representative_order
+from primus_mcp.projection.pipeline.rules import model_copies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,29 +45,29 @@ def states_of_row(row: Row, vpp: int) -> tuple[LiveState, ...]:
 
 
 def live_states(
-    schedule: str, *, pp: int, vpp: int, micro_batches: int, group_size: int | None = None, live_cap: int | None = None
+    schedule: str, *, pp: int, vpp: int, micro_batches: int, group_size: int | None = None, planner: PlannerCosts | None = None
 ) -> tuple[tuple[LiveState, ...], ...]:
     """Per rank the distinct states in which it runs its tasks, exact for any number of micro-batches (see `representative_order`).
 
     Raises InputError where the schedule does not exist.
     """
-    return _live_states(schedule, pp, vpp, micro_batches, group_size, live_cap)
+    return _live_states(schedule, pp, vpp, micro_batches, group_size, planner)
 
 
 @lru_cache(maxsize=4096)
 def _live_states(
-    schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, live_cap: int | None
+    schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, planner: PlannerCosts | None
 ) -> tuple[tuple[LiveState, ...], ...]:
-    order = representative_order(schedule, pp, vpp, micro_batches, group_size, live_cap)
+    order = representative_order(schedule, pp, vpp, micro_batches, group_size, planner)
     return tuple(states_of_row(row, vpp) for row in order.ranks)
 
 
 def live_units(
-    schedule: str, pp: int, vpp: int, micro_batches: int, rank: int, group_size: int | None = None, live_cap: int | None = None
+    schedule: str, pp: int, vpp: int, micro_batches: int, rank: int, group_size: int | None = None, planner: PlannerCosts | None = None
 ) -> float:
-    """Peak of live micro-batches on a rank, in units of one micro-batch of 1/pp of the model (a chunk is 1/vpp).
+    """Peak of live micro-batches on a rank, in units of one micro-batch of 1/pp of the model (a chunk is 1/vpp, 2/vpp under two copies).
 
     Every micro-batch counts in full from the start of its F to the end of its D or W.
     """
-    states = live_states(schedule, pp=pp, vpp=vpp, micro_batches=micro_batches, group_size=group_size, live_cap=live_cap)[rank]
-    return max(sum(state.forward_live) + sum(state.weight_pending) + (state.kind == "F") for state in states) / vpp
+    states = live_states(schedule, pp=pp, vpp=vpp, micro_batches=micro_batches, group_size=group_size, planner=planner)[rank]
+    return max(sum(state.forward_live) + sum(state.weight_pending) + (state.kind == "F") for state in states) * model_copies(schedule) / vpp

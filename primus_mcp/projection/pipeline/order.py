@@ -25,7 +25,8 @@ class Order:
 
     `vee`: odd chunks are placed mirrored (the last stage of two lies on rank 0). `period`: micro-batches after which the steady
     pattern repeats; 0 where it does not. `paired_from`: place in each rank's row from which an F directly before a D runs
-    overlapped with it; empty where no tasks overlap.
+    overlapped with it; empty where no tasks overlap. `copies`: 2 where chunk 1 belongs to a second copy of the model, which takes half
+    of the micro-batches in the other direction (DualPipe); micro-batches are then numbered in each copy.
     """
 
     schedule: str
@@ -36,11 +37,17 @@ class Order:
     period: int
     paired_from: tuple[int, ...]
     ranks: tuple[Row, ...]
+    copies: int = 1
+
+    @property
+    def streamed(self) -> int:
+        """Micro-batches that each chunk runs."""
+        return self.micro_batches // self.copies
 
     @property
     def splits_weight_gradient(self) -> bool:
         """Whether B and W are separate tasks."""
-        return any(task.kind == "B" for task in self.ranks[0])
+        return any(task.kind == "B" for row in self.ranks for task in row)
 
 
 def stage_of(rank: int, chunk: int, pp: int, *, vee: bool) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from primus_mcp.projection.pipeline.heuristic import PlannerCosts
 from primus_mcp.projection.pipeline.order import Order, Row, Task
 from primus_mcp.projection.pipeline.schedules import build_order, period_of, require_sizes
 
@@ -52,7 +53,7 @@ def splices(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: in
     if not order.period:
         return None
     longer = build_order(schedule, pp, vpp, micro_batches + order.period, group_size)
-    found = [_splice_row(row, more, order.period) for row, more in zip(order.ranks, longer.ranks, strict=True)]
+    found = [_splice_row(row, more, order.period // order.copies) for row, more in zip(order.ranks, longer.ranks, strict=True)]
     whole = tuple(splice for splice in found if splice is not None)
     return whole if len(whole) == len(found) else None
 
@@ -60,13 +61,15 @@ def splices(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: in
 def first_size(pp: int, micro_batches: int, period: int) -> int:
     """A size that usually holds warm-up, repeating part and cool-down, equal to m modulo the period.
 
-    Found by trying: 2.5 pp for schedules of period 1 (1F1B with hops repeats after pp), 4 periods for the interleaved ones.
+    Found by trying: 2.5 pp for periods 1 (1F1B with hops repeats after pp) and 2 (DualPipe), 4 periods for the interleaved ones.
     """
-    size = 4 * period if period > 1 else 5 * pp // 2 + 2
+    size = 4 * period if period > 2 else 5 * pp // 2 + 2
     return size + (micro_batches - size) % period
 
 
-def representative_order(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, live_cap: int | None) -> Order:
+def representative_order(
+    schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, planner: PlannerCosts | None
+) -> Order:
     """An order in which every rank meets the same counts of live micro-batches as in the order for m, but of bounded size.
 
     A block holds as many F as D (or B and W) of each chunk, so each copy of it starts from the same counts: once a rank has one block
@@ -80,4 +83,4 @@ def representative_order(schedule: str, pp: int, vpp: int, micro_batches: int, g
         if found is not None and all(splice.repeats for splice in found):
             return build_order(schedule, pp, vpp, size, group_size)
         size += period * max(1, size // period)
-    return build_order(schedule, pp, vpp, micro_batches, group_size, live_cap)
+    return build_order(schedule, pp, vpp, micro_batches, group_size, planner)

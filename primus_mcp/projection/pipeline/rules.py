@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 SPLIT_SCHEDULES = ("zero-bubble", "zb-h2", "zero-bubble-heuristic", "zbv-formatted", "v-half", "v-min")
-VEE_SCHEDULES = ("zbv-formatted", "v-half", "v-min")
+STREAMED_SCHEDULES = ("dualpipe", "dualpipe-v")  # forwards of one stream run beside backwards of the other
+VEE_SCHEDULES = ("zbv-formatted", "v-half", "v-min", *STREAMED_SCHEDULES)
 ONE_CHUNK_SCHEDULES = ("gpipe", "1f1b", "zero-bubble", "zb-h2", "zero-bubble-heuristic")
 INTERLEAVED_SCHEDULES = ("interleaved", "interleaved-a2a")
-PAIRED_SCHEDULES = ("1f1b-a2a", "interleaved-a2a")  # a forward and a full backward run overlapped
+PAIRED_SCHEDULES = ("1f1b-a2a", "interleaved-a2a", *STREAMED_SCHEDULES)  # a forward and a full backward run overlapped
 SCHEDULES = (*ONE_CHUNK_SCHEDULES, "1f1b-a2a", *INTERLEAVED_SCHEDULES, *VEE_SCHEDULES)
+
+
+def model_copies(schedule: str) -> int:
+    """2 where every rank holds a stage of each of two copies of the model, each of which takes half of the micro-batches."""
+    return 2 if schedule == "dualpipe" else 1
 
 
 def overlapped_schedule(schedule: str) -> str:
@@ -23,7 +29,9 @@ def order_problem(schedule: str, pp: int, vpp: int, micro_batches: int, group_si
 
     interleaved: pp >= 2, VPP >= 2, pp <= g <= m and (m mod g = 0 or m mod g >= pp), g = group size, pp by default (Megatron-LM
     core/pipeline_parallel/schedules.py asserts both). zbv-formatted: VPP = 2 and m >= 2 pp - 1 (the runtime pads below that
-    without a word). v-half, v-min: VPP = 2, pp >= 2. 1f1b-a2a: pp = 1, beyond that the overlap needs interleaving. The others: VPP = 1.
+    without a word). v-half, v-min: VPP = 2, pp >= 2. dualpipe: VPP = 2 (a chunk of each copy), pp and m even, m >= 2 pp of both
+    directions together; dualpipe-v: VPP = 2, pp >= 2, m >= 2 pp. 1f1b-a2a: pp = 1, beyond that the overlap needs interleaving. The
+    others: VPP = 1.
     """
     if schedule not in SCHEDULES:
         return f"schedule {schedule!r} is not one of {', '.join(SCHEDULES)}"
@@ -37,10 +45,20 @@ def order_problem(schedule: str, pp: int, vpp: int, micro_batches: int, group_si
         return _interleaved_problem(pp, vpp, micro_batches, pp if group_size is None else group_size)
     if vpp != 2:
         return f"{schedule} needs VPP 2, VPP is {vpp}"
+    if schedule in STREAMED_SCHEDULES:
+        return _streamed_problem(schedule, pp, micro_batches)
     if schedule == "zbv-formatted":
         least = 2 * pp - 1
         return f"zbv-formatted needs at least 2*PP-1 = {least} micro-batches, there are {micro_batches}" if micro_batches < least else None
     return f"{schedule} needs PP >= 2, PP is {pp}" if pp < 2 else None
+
+
+def _streamed_problem(schedule: str, pp: int, micro_batches: int) -> str | None:
+    if model_copies(schedule) == 2 and (pp % 2 or micro_batches % 2):
+        return f"{schedule} needs even numbers of ranks and micro-batches, PP is {pp} and there are {micro_batches}"
+    if pp < 2:
+        return f"{schedule} needs PP >= 2, PP is {pp}"
+    return f"{schedule} needs at least 2*PP = {2 * pp} micro-batches, there are {micro_batches}" if micro_batches < 2 * pp else None
 
 
 def _interleaved_problem(pp: int, vpp: int, micro_batches: int, group: int) -> str | None:

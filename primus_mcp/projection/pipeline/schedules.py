@@ -6,7 +6,8 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from primus_mcp.errors import InputError
-from primus_mcp.projection.pipeline.heuristic import default_costs, plan_heuristic
+from primus_mcp.projection.pipeline.bidirectional import dualpipe, dualpipe_v
+from primus_mcp.projection.pipeline.heuristic import PlannerCosts, default_costs, plan_heuristic
 from primus_mcp.projection.pipeline.loop_orders import (
     gpipe,
     interleaved,
@@ -17,7 +18,7 @@ from primus_mcp.projection.pipeline.loop_orders import (
     zb_h2,
 )
 from primus_mcp.projection.pipeline.order import Order, Row
-from primus_mcp.projection.pipeline.rules import INTERLEAVED_SCHEDULES, PAIRED_SCHEDULES, VEE_SCHEDULES, order_problem
+from primus_mcp.projection.pipeline.rules import INTERLEAVED_SCHEDULES, PAIRED_SCHEDULES, VEE_SCHEDULES, model_copies, order_problem
 from primus_mcp.projection.pipeline.v_greedy import v_half, v_min
 from primus_mcp.projection.pipeline.v_orders import zbv
 
@@ -30,12 +31,15 @@ _MAKERS: dict[str, Callable[[int, int], tuple[Row, ...]]] = {
     "v-half": v_half,
     "v-min": v_min,
 }
+_STREAMS = {"dualpipe": dualpipe, "dualpipe-v": dualpipe_v}
 
 
 def period_of(schedule: str, pp: int, group_size: int | None) -> int:
     """Micro-batches after which a schedule repeats; 0 for gpipe and the heuristic, which do not."""
     if schedule in ("gpipe", "zero-bubble-heuristic"):
         return 0
+    if schedule == "dualpipe":
+        return 2
     return (pp if group_size is None else group_size) if schedule in INTERLEAVED_SCHEDULES else 1
 
 
@@ -46,19 +50,21 @@ def require_sizes(schedule: str, pp: int, vpp: int, micro_batches: int, group_si
         raise InputError(problem, where="schedule", remedy="change the schedule, PP, VPP or the batch")
 
 
-def build_order(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None = None, live_cap: int | None = None) -> Order:
+def build_order(
+    schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None = None, planner: PlannerCosts | None = None
+) -> Order:
     """The tasks of every rank.
 
-    group_size: micro-batches a group of the interleaved schedule, pp by default. live_cap: most live micro-batches a rank, for
-    zero-bubble-heuristic only (None: no limit, as its planner has it by default). Raises InputError with the reason of
-    `order_problem` where the schedule does not exist.
+    group_size: micro-batches a group of the interleaved schedule, pp by default. planner: what zero-bubble-heuristic plans with, its
+    own costs without a cap by default. Raises InputError with the reason of `order_problem` where the schedule does not exist, and
+    where the planner's caps hold no order.
     """
     group = (pp if group_size is None else group_size) if schedule in INTERLEAVED_SCHEDULES else None
-    return _built(schedule, pp, vpp, micro_batches, group, live_cap if schedule == "zero-bubble-heuristic" else None)
+    return _built(schedule, pp, vpp, micro_batches, group, planner if schedule == "zero-bubble-heuristic" else None)
 
 
 @lru_cache(maxsize=256)
-def _built(schedule: str, pp: int, vpp: int, micro_batches: int, group: int | None, live_cap: int | None) -> Order:
+def _built(schedule: str, pp: int, vpp: int, micro_batches: int, group: int | None, planner: PlannerCosts | None) -> Order:
     require_sizes(schedule, pp, vpp, micro_batches, group)
     vee, period = schedule in VEE_SCHEDULES, period_of(schedule, pp, group)
     paired_from: tuple[int, ...] = ()
@@ -66,12 +72,22 @@ def _built(schedule: str, pp: int, vpp: int, micro_batches: int, group: int | No
         paired = schedule in PAIRED_SCHEDULES
         warm_up = interleaved_warm_up(pp, vpp, micro_batches, period, int(paired))
         ranks, paired_from = interleaved(vpp, micro_batches, period, warm_up), warm_up if paired else ()
+    elif schedule in _STREAMS:
+        ranks, paired_from = _STREAMS[schedule](pp, micro_batches)
     elif schedule == "1f1b-a2a":
         ranks, paired_from = one_f_one_b_paired(micro_batches), (1,)
     elif schedule == "zero-bubble-heuristic":
-        ranks = plan_heuristic(micro_batches, default_costs(pp), live_cap=live_cap)
+        ranks = plan_heuristic(micro_batches, planner or default_costs(pp))
     else:
         ranks = _MAKERS[schedule](pp, micro_batches)
     return Order(
-        schedule=schedule, pp=pp, vpp=vpp, micro_batches=micro_batches, vee=vee, period=period, paired_from=paired_from, ranks=ranks
+        schedule=schedule,
+        pp=pp,
+        vpp=vpp,
+        micro_batches=micro_batches,
+        vee=vee,
+        period=period,
+        paired_from=paired_from,
+        ranks=ranks,
+        copies=model_copies(schedule),
     )

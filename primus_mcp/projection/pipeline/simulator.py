@@ -8,9 +8,10 @@ from functools import lru_cache
 
 from primus_mcp.errors import InputError
 from primus_mcp.projection.pipeline.graph import Graph, build_graph, end_times
+from primus_mcp.projection.pipeline.heuristic import PlannerCosts
 from primus_mcp.projection.pipeline.order import Kind, Order, pair_places, stage_of
 from primus_mcp.projection.pipeline.periodic import representative_order
-from primus_mcp.projection.pipeline.rules import PAIRED_SCHEDULES
+from primus_mcp.projection.pipeline.rules import PAIRED_SCHEDULES, VEE_SCHEDULES
 from primus_mcp.projection.pipeline.schedules import build_order
 from primus_mcp.projection.pipeline.steady import extended_run
 from primus_mcp.projection.pipeline.times import StageTimes, stage_times
@@ -73,7 +74,7 @@ def _busy_s(order: Order, times: StageTimes, micro_batches: int, pairs: PairCoun
     busy = []
     for rank in range(order.pp):
         stages = [stage_of(rank, chunk, order.pp, vee=order.vee) for chunk in range(order.vpp)]
-        total = micro_batches * sum(times.forward_s[s] + times.backward_s[s] + times.weight_s[s] for s in stages)
+        total = micro_batches // order.copies * sum(times.forward_s[s] + times.backward_s[s] + times.weight_s[s] for s in stages)
         for (forward, backward), count in pairs[rank].items() if pairs else ():
             total -= count * times.saved_s(stages[forward], stages[backward])
         busy.append(total)
@@ -96,8 +97,9 @@ def _timeline(graph: Graph, times: StageTimes, end: list[float], more_s: float, 
 
 
 def _start(graph: Graph, times: StageTimes, end: list[float], rank: int) -> float:
-    """A rank's first task is the forward of its first chunk."""
-    return end[graph.task_nodes[rank][0]] - times.forward_s[stage_of(rank, 0, graph.order.pp, vee=graph.order.vee)]
+    """A rank's first task is a forward on its own."""
+    first = graph.order.ranks[rank][0].chunk
+    return end[graph.task_nodes[rank][0]] - times.forward_s[stage_of(rank, first, graph.order.pp, vee=graph.order.vee)]
 
 
 def simulate(
@@ -112,7 +114,7 @@ def simulate(
     hop_s: float | tuple[float, ...] = 0.0,
     blocking: bool = False,
     group_size: int | None = None,
-    live_cap: int | None = None,
+    planner: PlannerCosts | None = None,
     exchange_s: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
 ) -> Timeline:
     """One step of a schedule. Stage times are seconds a micro-batch in MODEL order (stage s of pp * vpp, embedding first).
@@ -121,20 +123,29 @@ def simulate(
     hop_s: seconds of one transfer between different ranks, one number or one for each of the pp * vpp - 1 boundaries. blocking:
     the sender waits for its transfers (Megatron without overlapped p2p). exchange_s: for the a2a schedules, the part of every
     stage's forward and of its full backward that is expert all-to-all; a pair takes max(compute of both, all-to-all of both).
-    live_cap: see `build_order`. Raises InputError where the schedule does not exist for the sizes, ValueError for wrong times.
+    planner: see `build_order`. Raises InputError where the schedule does not exist for the sizes, ValueError for wrong times.
     """
     if exchange_s is not None and schedule not in PAIRED_SCHEDULES:
         raise InputError(f"{schedule} overlaps no tasks", where="exchange_s", remedy=f"use one of {', '.join(PAIRED_SCHEDULES)}")
     times = stage_times(pp * vpp, forward_s, backward_s, weight_s, hop_s, exchange_s)
-    return _simulated(schedule, pp, vpp, micro_batches, group_size, live_cap, blocking, times)
+    return _simulated(schedule, pp, vpp, micro_batches, group_size, planner, blocking, times)
 
 
 @lru_cache(maxsize=8192)
 def _simulated(
-    schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, live_cap: int | None, blocking: bool, times: StageTimes
+    schedule: str,
+    pp: int,
+    vpp: int,
+    micro_batches: int,
+    group_size: int | None,
+    planner: PlannerCosts | None,
+    blocking: bool,
+    times: StageTimes,
 ) -> Timeline:
     paired = schedule in PAIRED_SCHEDULES
-    graph, end, more_s = extended_run(schedule, pp, vpp, micro_batches, group_size, live_cap, blocking, times.values(pp, paired=paired))
+    graph, end, more_s = extended_run(
+        schedule, pp, vpp, micro_batches, group_size, planner, blocking, times.values(pp, paired=paired, vee=schedule in VEE_SCHEDULES)
+    )
     pairs = _pair_counts(schedule, pp, vpp, micro_batches, group_size) if paired else ()
     return _timeline(graph, times, end, more_s, _busy_s(graph.order, times, micro_batches, pairs))
 
@@ -142,13 +153,13 @@ def _simulated(
 def simulate_order(order: Order, times: StageTimes, *, blocking: bool = False) -> Timeline:
     """One step of any order, simulated task by task. Raises ValueError for an order that cannot run."""
     graph = build_graph(order, blocking=blocking)
-    end = end_times(graph, times.values(order.pp, paired=bool(order.paired_from)))
+    end = end_times(graph, times.values(order.pp, paired=bool(order.paired_from), vee=order.vee))
     return _timeline(graph, times, end, 0.0, _busy_s(order, times, order.micro_batches, _count_pairs(order)))
 
 
 def trace(order: Order, times: StageTimes, *, blocking: bool = False) -> tuple[tuple[TracedTask, ...], ...]:
     """Per rank every task with its start and end, in the order in which it runs; the two of an overlapped pair have the same."""
-    graph, values = build_graph(order, blocking=blocking), times.values(order.pp, paired=bool(order.paired_from))
+    graph, values = build_graph(order, blocking=blocking), times.values(order.pp, paired=bool(order.paired_from), vee=order.vee)
     end = end_times(graph, values)
     return tuple(
         tuple(

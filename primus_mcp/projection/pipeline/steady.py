@@ -15,6 +15,7 @@ from itertools import pairwise
 from math import ceil
 
 from primus_mcp.projection.pipeline.graph import Graph, end_times, named_graph
+from primus_mcp.projection.pipeline.heuristic import PlannerCosts
 from primus_mcp.projection.pipeline.periodic import Splice, first_size, splices
 from primus_mcp.projection.pipeline.schedules import period_of, require_sizes
 
@@ -113,7 +114,7 @@ def extended_run(
     vpp: int,
     micro_batches: int,
     group_size: int | None,
-    live_cap: int | None,
+    planner: PlannerCosts | None,
     blocking: bool,
     values: list[float],
 ) -> tuple[Graph, list[float], float]:
@@ -138,5 +139,5 @@ def extended_run(
                 return graph, end_times(graph, values), steps * gain_s
         size *= 2
         size += (micro_batches - size) % period
-    graph = named_graph(schedule, pp, vpp, micro_batches, group_size, live_cap, blocking)
+    graph = named_graph(schedule, pp, vpp, micro_batches, group_size, planner, blocking)
     return graph, end_times(graph, values), 0.0

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from primus_mcp.projection.pipeline.graph import value_table
+from primus_mcp.projection.pipeline.order import home_of, stage_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +36,16 @@ class StageTimes:
         apart = self.forward_s[forward_stage] + self.backward_s[backward_stage] + self.weight_s[backward_stage]
         return apart - self.pair_s(forward_stage, backward_stage)
 
-    def values(self, pp: int, *, paired: bool) -> list[float]:
-        """The value table of the graphs."""
+    def values(self, pp: int, *, paired: bool, vee: bool) -> list[float]:
+        """The value table of the graphs; a pair is of two chunks on one rank."""
         pairs: tuple[float, ...] = ()
         if paired:
-            stages = range(len(self.forward_s))
-            pairs = tuple(self.pair_s(stage, stage % pp + first) for stage in stages for first in stages[::pp])
+            vpp = len(self.forward_s) // pp
+            pairs = tuple(
+                self.pair_s(stage, stage_of(home_of(stage, pp, vee=vee)[0], chunk, pp, vee=vee))
+                for stage in range(len(self.forward_s))
+                for chunk in range(vpp)
+            )
         return value_table(self.forward_s, self.backward_s, self.weight_s, self.hop_s, pairs)
 
 
