@@ -125,6 +125,8 @@ class Architecture:
     run's tokenizer reports, before padding. `layer_kinds[i]` says what decoder layer i is (empty: all are attention and MLP), `mixer` what
     runs instead of attention. `norms_per_layer` is 4 where the outputs of attention and MLP are normalised too. `qk_norm_scope`: the norm
     of queries and keys is one head wide, as wide as all heads together, or has no weight. `attention_output_gate`: as wide as the queries.
+    `scaled_rope`: YaRN multiplies queries and keys by a concentration factor. `activation_clamp`: what both halves of the gated
+    activation's input are clamped to first.
     """
 
     name: str
@@ -148,6 +150,8 @@ class Architecture:
     layer_kinds: tuple[LayerKind, ...] = ()
     mixer: Mixer | None = None
     attention_sinks: bool = False
+    scaled_rope: bool = False
+    activation_clamp: float | None = None
     gated_mlp: bool = True
     activation: Activation = "silu"
     normalization: Normalization = "RMSNorm"

@@ -104,6 +104,16 @@ def _activation(arguments: Arguments) -> tuple[bool, Activation]:
     return False, "squared_relu" if flag(arguments, "squared_relu") else "gelu"
 
 
+def _clamp(arguments: Arguments) -> float | None:
+    """--activation-func-clamp-value of a gated activation."""
+    value = arguments["activation_func_clamp_value"]
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"is {value!r}", where="activation_func_clamp_value", remedy="write a number")
+    return float(value)
+
+
 def _heads(arguments: Arguments, hidden: int) -> tuple[int, int, int]:
     """(heads, query groups, head width). Without group_query_attention every head has its own key and value."""
     heads = count(arguments, "num_attention_heads")
@@ -156,6 +166,8 @@ def read_architecture(arguments: Arguments, name: str, vocab: Vocab = "as-run") 
         layer_kinds=kinds,
         mixer=mixer,
         attention_sinks=_turbo_sinks(arguments) or choice(arguments, "softmax_type", _SOFTMAX),
+        scaled_rope=latent is None and not rotary and arguments["position_embedding_type"] == "yarn",
+        activation_clamp=_clamp(arguments) if gated else None,
         gated_mlp=gated,
         activation=activation,
         normalization=choice(arguments, "normalization", _NORMS),

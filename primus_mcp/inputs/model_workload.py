@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -11,12 +12,12 @@ from primus_mcp.inputs.architecture import Architecture, GatedDeltaNet, MixtureO
 from primus_mcp.inputs.argument_values import MAX_COUNT, complete_arguments
 from primus_mcp.inputs.findings import Finding
 from primus_mcp.inputs.presets import PresetReader, bundled_root, config_roots, deep_merge
-from primus_mcp.inputs.published import PublishedModel, find_model
+from primus_mcp.inputs.published import find_model
 from primus_mcp.inputs.workload import PRETRAIN_MODULE, Workload, workload_from_arguments
 
-_FRAMEWORK = "megatron"
-_CONFIG = "pre_trainer.yaml"
-_PLAIN_MODEL = "language_model.yaml"
+FRAMEWORK = "megatron"
+TRAINER_CONFIG = "pre_trainer.yaml"
+PLAIN_MODEL = "language_model.yaml"
 _RUN: Mapping[str, Any] = {
     "mock_data": True,
     "overlap_grad_reduce": True,
@@ -52,6 +53,8 @@ def _attention_arguments(arch: Architecture) -> dict[str, Any]:
     }
     if arch.attention_output_gate:
         keys["attention_output_gate"] = True
+    if arch.activation_clamp is not None:
+        keys["activation_func_clamp_value"] = arch.activation_clamp
     if latent is not None:
         keys |= {
             "q_lora_rank": latent.q_lora_rank,
@@ -123,47 +126,85 @@ def architecture_arguments(arch: Architecture) -> dict[str, Any]:
     return keys | (_expert_arguments(arch, arch.experts) if arch.experts else {"num_experts": None})
 
 
-def _positive(value: int | None, default: int, where: str) -> int:
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_COUNT:
-        raise InputError(f"is {value!r}", where=where, remedy="write a whole number of at least 1")
-    return value
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRun:
+    """A model and how it is run. `vocab_size`: entries of its tokenizer; `tokenizer`: its Hugging Face id, None where unknown."""
+
+    name: str
+    architecture: Architecture
+    vocab_size: int
+    tokenizer: str | None
+    seq_length: int
+    gbs: int
+    mbs: int
 
 
-def _overrides(model: PublishedModel, presets: Mapping[str, Any], seq_length: int, gbs: int, mbs: int) -> dict[str, Any]:
-    """What the preset does not already say: the published architecture, the run, and a mock vocabulary of the model's own size.
+def _overrides(run: ModelRun, presets: Mapping[str, Any]) -> dict[str, Any]:
+    """What the preset does not already say: the architecture, the run, and a mock vocabulary of the model's own size.
 
     Under mock_data the vocabulary is `vocab_size` + 1 (the end-of-document token), hence one less here.
     """
-    arch = model.architecture
+    arch = run.architecture
     known = complete_arguments(presets)
-    positions = max(seq_length, arch.max_position_embeddings or 0)
+    positions = max(run.seq_length, arch.max_position_embeddings or 0)
     wanted = {**architecture_arguments(arch), "max_position_embeddings": positions}
-    if presets.get("tokenizer_model") is None and model.hf_id is not None:
-        wanted |= {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": model.hf_id}
-    run = {"micro_batch_size": mbs, "global_batch_size": gbs, "seq_length": seq_length}
-    vocab = (model.tokenizer_length or model.vocab_size) - 1
+    if presets.get("tokenizer_model") is None and run.tokenizer is not None:
+        wanted |= {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": run.tokenizer}
+    sizes = {"micro_batch_size": run.mbs, "global_batch_size": run.gbs, "seq_length": run.seq_length}
     moe = {"moe_grouped_gemm": True, "moe_permute_fusion": True, "moe_token_dispatcher_type": "alltoall"} if arch.experts else {}
     changed = {key: value for key, value in (wanted | moe).items() if key not in known or known[key] != value}
-    return {**run, **_RUN, "vocab_size": vocab, **changed, "expert_model_parallel_size": 1}
+    return {**sizes, **_RUN, "vocab_size": run.vocab_size - 1, **changed, "expert_model_parallel_size": 1}
 
 
-def _document(model: PublishedModel, preset: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
+def primus_document(name: str, preset: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """A complete Primus workload file as plain data."""
     return {
         "work_group": "${PRIMUS_TEAM:amd}",
         "user_name": "${PRIMUS_USER:root}",
-        "exp_name": f"${{PRIMUS_EXP_NAME:{model.name}}}",
+        "exp_name": f"${{PRIMUS_EXP_NAME:{name}}}",
         "workspace": "${PRIMUS_WORKSPACE:./output}",
         "modules": {
             PRETRAIN_MODULE: {
-                "framework": _FRAMEWORK,
-                "config": _CONFIG,
+                "framework": FRAMEWORK,
+                "config": TRAINER_CONFIG,
                 "model": preset,
                 "overrides": {"train_iters": 50, **overrides},
             }
         },
     }
+
+
+def bundled_presets(name: str, preset: str = PLAIN_MODEL) -> tuple[dict[str, Any], PresetReader]:
+    """The trainer's arguments under a bundled model preset before any override, and the reader that knows which files they came from."""
+    reader = PresetReader(roots=config_roots(None, None), environment={})
+    trainer = reader.flatten(TRAINER_CONFIG, "modules", FRAMEWORK, f"{name}: config")
+    return deep_merge(trainer, reader.flatten(preset, "models", FRAMEWORK, f"{name}: model")), reader
+
+
+def workload_of(run: ModelRun, *, preset: str, findings: tuple[Finding, ...]) -> Workload:
+    """A model's run as a workload on one GPU's worth of parallelism, with its complete document. Raises InputError."""
+    learned = run.architecture.position_embedding == "learned"
+    if learned and run.seq_length > (limit := run.architecture.max_position_embeddings or run.seq_length):
+        problem = f"is {run.seq_length}, {run.name} has {limit} learned positions"
+        raise InputError(problem, where="seq_length", remedy=f"write at most {limit}")
+    presets, reader = bundled_presets(run.name, preset)
+    overrides = _overrides(run, presets)
+    return workload_from_arguments(
+        deep_merge(presets, overrides),
+        PurePosixPath(run.name).name,
+        document=primus_document(run.name, preset, overrides),
+        read=tuple(reader.read),
+        findings=(*reader.findings, *findings),
+    )
+
+
+def positive(value: int | None, default: int, where: str) -> int:
+    """A size that was given, else the default. Raises InputError."""
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_COUNT:
+        raise InputError(f"is {value!r}", where=where, remedy="write a whole number of at least 1")
+    return value
 
 
 def workload_from_model(name: str, *, seq_length: int | None = None, gbs: int | None = None, mbs: int | None = None) -> Workload:
@@ -173,25 +214,24 @@ def workload_from_model(name: str, *, seq_length: int | None = None, gbs: int | 
     the plain language model where Primus has none, and overrides what the published architecture has otherwise. Raises InputError.
     """
     model = find_model(name)
-    length = _positive(seq_length, model.run.seq_length, "seq_length")
-    batch, micro = _positive(gbs, model.run.gbs, "gbs"), _positive(mbs, model.run.mbs, "mbs")
-    learned = model.architecture.position_embedding == "learned"
-    if learned and length > (limit := model.architecture.max_position_embeddings or length):
-        raise InputError(f"is {length}, {model.name} has {limit} learned positions", where="seq_length", remedy=f"write at most {limit}")
-    own = bundled_root().path / "models" / _FRAMEWORK / f"{model.name}.yaml"
-    preset = own.name if own.is_file() else _PLAIN_MODEL
-    reader = PresetReader(roots=config_roots(None, None), environment={})
-    trainer = reader.flatten(_CONFIG, "modules", _FRAMEWORK, f"{model.name}: config")
-    presets = deep_merge(trainer, reader.flatten(preset, "models", _FRAMEWORK, f"{model.name}: model"))
-    overrides = _overrides(model, presets, length, batch, micro)
-    taken = [("sequence", length, seq_length), ("GBS", batch, gbs), ("MBS", micro, mbs)]
-    defaults = ", ".join(f"{label} {value:,}" for label, value, given in taken if given is None)
-    text = f"{model.name} is priced with {defaults} ({model.run.source}); change them with --seq-length, --gbs and --pin mbs=N"
-    findings = (Finding(code="model-defaults", text=text),) if defaults else ()
-    return workload_from_arguments(
-        deep_merge(presets, overrides),
-        PurePosixPath(model.name).name,
-        document=_document(model, preset, overrides),
-        read=tuple(reader.read),
-        findings=(*reader.findings, *findings),
+    run = ModelRun(
+        name=model.name,
+        architecture=model.architecture,
+        vocab_size=model.tokenizer_length or model.vocab_size,
+        tokenizer=model.hf_id,
+        seq_length=positive(seq_length, model.run.seq_length, "seq_length"),
+        gbs=positive(gbs, model.run.gbs, "gbs"),
+        mbs=positive(mbs, model.run.mbs, "mbs"),
     )
+    own = bundled_root().path / "models" / FRAMEWORK / f"{model.name}.yaml"
+    taken = [("sequence", run.seq_length, seq_length), ("GBS", run.gbs, gbs), ("MBS", run.mbs, mbs)]
+    return workload_of(
+        run, preset=own.name if own.is_file() else PLAIN_MODEL, findings=default_findings(model.name, taken, model.run.source)
+    )
+
+
+def default_findings(name: str, taken: Sequence[tuple[str, int, int | None]], source: str) -> tuple[Finding, ...]:
+    """Which sizes the caller did not give: (label, what was taken, what was given)."""
+    defaults = ", ".join(f"{label} {value:,}" for label, value, given in taken if given is None)
+    text = f"{name} is priced with {defaults} ({source}); change them with --seq-length, --gbs and --pin mbs=N"
+    return (Finding(code="model-defaults", text=text),) if defaults else ()

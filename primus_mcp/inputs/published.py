@@ -70,6 +70,8 @@ class _Architecture(_File):
     normalization: Normalization = "RMSNorm"
     position_embedding: PositionEmbedding = "rope"
     attention_sinks: bool = False
+    scaled_rope: bool = False
+    activation_clamp: float | None = None
     attention_output_gate: bool = False
     sliding_window: int | None = None
     attention_chunk: int | None = None
@@ -247,20 +249,36 @@ def _compare(run: Any, published: Any, prefix: str, skip: frozenset[str]) -> lis
     return found
 
 
-def differences(architecture: Architecture, published: PublishedModel) -> list[Finding]:
-    """Field by field, where the model that would run is not the published one. Widths that no layer uses are left out.
+def architecture_differences(built: Architecture, wanted: Architecture) -> list[tuple[str, str, str]]:
+    """(field, what would run, what is wanted), field by field. What depends on the run and widths that no layer uses are left out.
 
     The feed-forward width of a model whose layers are all MoE is unused, as are query groups and head width under MLA in both.
     """
     skip = set(_RUN_DEPENDENT)
-    if all(architecture.moe_layers) and all(published.architecture.moe_layers):
+    if all(built.moe_layers) and all(wanted.moe_layers):
         skip.add("ffn_hidden_size")
-    if architecture.latent_attention and published.architecture.latent_attention:
+    if built.latent_attention and wanted.latent_attention:
         skip |= {"num_query_groups", "head_dim"}
+    return _compare(built, wanted, "", frozenset(skip))
+
+
+def differences(architecture: Architecture, published: PublishedModel) -> list[Finding]:
+    """Field by field, where the model that would run is not the published one."""
     return [
         Finding(code="differs-from-published", text=f"{field}: {ours} would run, {published.hf_id or published.name} has {theirs}")
-        for field, ours, theirs in _compare(architecture, published.architecture, "", frozenset(skip))
+        for field, ours, theirs in architecture_differences(architecture, published.architecture)
     ]
+
+
+def same_model(architecture: Architecture) -> PublishedModel | None:
+    """The catalogue's model with this very architecture, embedding rows and longest sequence; None: it has none, or several."""
+    found = [
+        model
+        for model in published_models().values()
+        if (model.vocab_size, model.architecture.max_position_embeddings) == (architecture.vocab_size, architecture.max_position_embeddings)
+        and not architecture_differences(architecture, model.architecture)
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def published_twin(architecture: Architecture, tokenizer_model: str | None) -> PublishedModel | None:

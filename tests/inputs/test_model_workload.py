@@ -16,7 +16,7 @@ from primus_mcp.inputs.workload import Workload, read_workload
 from primus_mcp.projection.parameters import total_parameters
 
 MODELS = sorted(published_models())
-NOT_BUILT = {"norms_per_layer", "qk_norm_scope", "attention_chunk", "sparse_indexer", "experts.residual_ffn_hidden_size"}
+NOT_BUILT = {"norms_per_layer", "qk_norm_scope", "attention_chunk", "sparse_indexer", "scaled_rope", "experts.residual_ffn_hidden_size"}
 """What Megatron has no argument for; with it go the gelu of gated MLPs, chunked layers and the norm without weight."""
 FOLLOWS = {"activation", "windowed_layers", "qk_norm"}
 

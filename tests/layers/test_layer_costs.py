@@ -13,7 +13,7 @@ from primus_mcp.inputs.hardware_files import gpu_profile
 from primus_mcp.inputs.layout import Chunk
 from primus_mcp.inputs.training import Recompute, TrainingConfig
 from primus_mcp.projection.layers.build import decoder_layer, embedding, head
-from primus_mcp.projection.layers.host import loop_gemms, synchronisations
+from primus_mcp.projection.layers.host import bias_launches, loop_gemms, synchronisations
 from primus_mcp.projection.layers.linear import Accumulation, accumulation, linear
 from primus_mcp.projection.layers.moe_exchange import received_copies
 from primus_mcp.projection.layers.rates import Rates
@@ -289,3 +289,27 @@ def test_a_faster_link_shortens_transfers_only() -> None:
     )
     assert _time(fast, "a2a")[0] < _time(slow, "a2a")[0]
     assert _time(fast, "experts") == _time(slow, "experts")
+
+
+def test_a_clamp_before_the_activation_reads_and_writes_both_halves_and_joins_them_again() -> None:
+    plain, clamped = _layer(moe=True), _layer(replace(GQA, activation_clamp=7.0), moe=True)
+    elements = 4096 * EXPERTS.top_k * EXPERTS.expert_ffn_hidden_size
+    added = [_time(clamped, "expert_activation")[i] - _time(plain, "expert_activation")[i] for i in (0, 1)]
+    assert added == pytest.approx([RATES.pass_s(elements * 16), RATES.pass_s(elements * 20)])
+    fused = _layer(moe=True, fused_expert_mlp=True)
+    assert _time(_layer(replace(GQA, activation_clamp=7.0), moe=True, fused_expert_mlp=True), "expert_activation") == _time(
+        fused, "expert_activation"
+    )
+
+
+def test_a_scaled_rotary_embedding_runs_unfused_even_where_fusion_is_asked_for() -> None:
+    scaled = replace(GQA, scaled_rope=True)
+    assert _time(_layer(scaled, fused_rope=True), "rope") == _time(_layer(GQA, fused_rope=False), "rope")
+    assert _layer(scaled, fused_rope=True).host == _layer(GQA, fused_rope=False).host
+
+
+def test_biases_of_experts_cost_the_host_operations_for_each_expert_of_the_rank() -> None:
+    biased = replace(GQA, linear_bias=True)
+    assert bias_launches(GQA, layer_settings(TrainingConfig(ep=8))) == (0.0, 0.0)
+    few, many = (bias_launches(biased, layer_settings(TrainingConfig(ep=ep))) for ep in (8, 2))
+    assert many == pytest.approx(tuple(4 * launches for launches in few))

@@ -32,8 +32,13 @@ def _projection(rates: Rates, settings: LayerSettings, tokens: float, outputs: f
     )
 
 
-def _rope_bytes(settings: LayerSettings) -> float:
-    return TIME["rope.fused" if settings.fused_rope else "rope.unfused"]
+def rope_is_fused(arch: Architecture, settings: LayerSettings) -> bool:
+    """The fused kernel cannot scale: YaRN with a concentration factor runs unfused, asked or not (Megatron-LM rope_utils.py, `mscale`)."""
+    return settings.fused_rope and not arch.scaled_rope
+
+
+def _rope_bytes(arch: Architecture, settings: LayerSettings) -> float:
+    return TIME["rope.fused" if rope_is_fused(arch, settings) else "rope.unfused"]
 
 
 def _query_projections(rates: Rates, arch: Architecture, settings: LayerSettings, tokens: float) -> list[Piece]:
@@ -49,7 +54,7 @@ def _query_projections(rates: Rates, arch: Architecture, settings: LayerSettings
     backward_s = rates.pass_s(tokens * (query + 2 * key) * TIME["query_copy.backward"])
     pieces.append(Piece(name="rope", forward_s=forward_s, backward_s=backward_s))
     if arch.position_embedding == "rope":
-        rope = _rope_bytes(settings)
+        rope = _rope_bytes(arch, settings)
         pieces.append(_pass(rates, "rope", tokens * (query + key), rope, rope))
     if arch.qk_norm:
         pieces.append(_pass(rates, "norm", tokens * (query + key), TIME["qk_norm.forward"], TIME["qk_norm.backward"]))
@@ -73,7 +78,7 @@ def _latent_projections(rates: Rates, arch: Architecture, mla: LatentAttention, 
     latent = mla.kv_lora_rank + (mla.q_lora_rank or 0)
     pieces.append(_pass(rates, "norm", tokens * latent, TIME["latent_norm.forward"], TIME["latent_norm.backward"], "layernorm"))
     pieces.append(_pass(rates, "rope", tokens * query, TIME["latent_concat"], TIME["latent_concat"], "mla_up_proj"))
-    rotary = _rope_bytes(settings)
+    rotary = _rope_bytes(arch, settings)
     pieces.append(_pass(rates, "rope", tokens * heads * 2 * mla.qk_rope_head_dim, rotary, rotary, "mla_up_proj"))
     return pieces
 

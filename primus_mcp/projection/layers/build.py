@@ -49,8 +49,11 @@ def _moe_host(rates: Rates, arch: Architecture, settings: LayerSettings) -> Host
         return HostCost()
     dense_s, moe_s, loop_s = _launch_s(rates, settings, "dense"), _launch_s(rates, settings, "moe"), TIME["loop_launch_s"]
     attention, dispatch = host.attention_launches(arch, settings), host.dispatch_launches(settings)
-    experts, loops = host.expert_launches(arch, settings), host.loop_gemms(arch, settings)
-    forward_s, backward_s = (attention[i] * dense_s + (dispatch[i] + experts[i]) * moe_s + loops[i] * loop_s for i in (0, 1))
+    experts, loops, biases = host.expert_launches(arch, settings), host.loop_gemms(arch, settings), host.bias_launches(arch, settings)
+    plain_s = rates.cluster.profile.launch_s
+    forward_s, backward_s = (
+        attention[i] * dense_s + (dispatch[i] + experts[i]) * moe_s + loops[i] * loop_s + biases[i] * plain_s for i in (0, 1)
+    )
     return HostCost(forward_s=forward_s, backward_s=backward_s, stall_s=host.synchronisations(settings) * TIME["sync_bubble_s"])
 
 

@@ -12,11 +12,17 @@ from primus_mcp.projection.layers.settings import LayerSettings
 
 
 def activation_bytes(arch: Architecture, *, fused: bool) -> tuple[float, float]:
-    """Bytes (forward, backward) an element of the FFN width that the activation moves."""
+    """Bytes (forward, backward) an element of the FFN width that the activation moves; a clamp before it is eager PyTorch."""
     if not arch.gated_mlp:
         return TIME["plain_activation.forward"], TIME["plain_activation.backward"]
     kind = "fused" if fused else "eager"
-    return TIME[f"gated_activation.{kind}.forward"], TIME[f"gated_activation.{kind}.backward"]
+    clamp = clamp_bytes(arch)
+    return TIME[f"gated_activation.{kind}.forward"] + clamp[0], TIME[f"gated_activation.{kind}.backward"] + clamp[1]
+
+
+def clamp_bytes(arch: Architecture) -> tuple[float, float]:
+    """Bytes (forward, backward) an element of the FFN width that clamping both halves moves."""
+    return (0.0, 0.0) if arch.activation_clamp is None else (TIME["activation_clamp.forward"], TIME["activation_clamp.backward"])
 
 
 def mlp_pieces(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.constants import TIME
+from primus_mcp.projection.layers.attention import rope_is_fused
 from primus_mcp.projection.layers.moe_exchange import permute_is_fused, router_is_fused, uses_deepep
 from primus_mcp.projection.layers.moe_mlp import activation_is_eager
 from primus_mcp.projection.layers.settings import LayerSettings
@@ -20,7 +21,7 @@ def attention_launches(arch: Architecture, settings: LayerSettings) -> tuple[flo
     if "attn" in settings.graphed:
         return TIME["launches.graph"], TIME["launches.graph"]
     forward, backward = _both("attention_gqa" if arch.latent_attention is None else "attention_mla")
-    extra = 0.0 if settings.fused_rope else TIME["launches.rope_unfused"]
+    extra = 0.0 if rope_is_fused(arch, settings) else TIME["launches.rope_unfused"]
     extra += TIME["launches.fp8_attention"] if settings.linear_precision != "bf16" else 0.0
     return forward + extra, backward + extra
 
@@ -67,6 +68,14 @@ def loop_gemms(arch: Architecture, settings: LayerSettings) -> tuple[float, floa
         return 0.0, 0.0
     local = arch.experts.num_experts // settings.ep
     return TIME["grouped_loop_gemms.forward"] * local, TIME["grouped_loop_gemms.backward"] * local
+
+
+def bias_launches(arch: Architecture, settings: LayerSettings) -> tuple[float, float]:
+    """(forward, backward) plain tensor operations that add the biases of this rank's experts one expert at a time."""
+    if arch.experts is None or not arch.linear_bias:
+        return 0.0, 0.0
+    local, (forward, backward) = arch.experts.num_experts // settings.ep, _both("expert_bias")
+    return forward * local, backward * local
 
 
 def synchronisations(settings: LayerSettings) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from primus_mcp.inputs.architecture import Architecture, MixtureOfExperts
 from primus_mcp.inputs.constants import TIME
 from primus_mcp.projection.layers.attention import tensor_parallel
-from primus_mcp.projection.layers.dense_mlp import activation_bytes, mlp_pieces
+from primus_mcp.projection.layers.dense_mlp import activation_bytes, clamp_bytes, mlp_pieces
 from primus_mcp.projection.layers.linear import accumulation, linear
 from primus_mcp.projection.layers.moe_exchange import (
     exchange_piece,
@@ -78,7 +78,9 @@ def _activation(rates: Rates, arch: Architecture, experts: MixtureOfExperts, set
     if settings.fused_expert_mlp:
         forward_bytes, backward_bytes = TIME["fused_mlp.forward"], TIME["fused_mlp.backward"]
     elif activation_is_eager(arch, settings):
-        forward_bytes, backward_bytes = TIME["expert_activation.eager.forward"], TIME["expert_activation.eager.backward"]
+        clamp = clamp_bytes(arch)
+        forward_bytes = TIME["expert_activation.eager.forward"] + clamp[0]
+        backward_bytes = TIME["expert_activation.eager.backward"] + clamp[1]
     else:
         forward_bytes, backward_bytes = activation_bytes(arch, fused=True)
     elements = rows * experts.expert_ffn_hidden_size / settings.etp
