@@ -16,6 +16,8 @@ from primus_mcp.errors import InputError
 from primus_mcp.evaluation.evaluators import Evaluator, Mode, ProfilingMode, Rules, make_evaluator
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.inputs.cluster import TargetCluster, parse_cluster, read_cluster
+from primus_mcp.inputs.findings import TOLD
+from primus_mcp.inputs.hf_workload import workload_from_hf
 from primus_mcp.inputs.model_workload import workload_from_model
 from primus_mcp.inputs.workload import Workload, read_workload
 from primus_mcp.projection.ops.backend import GemmBackend
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Outcome", "Problem", "Session", "axes", "evaluate", "problem", "resolve", "resolve_cluster", "resolve_workload", "tune"]
 
-TOLD = ("model-defaults", "differs-from-published", "mtp-without-layout")
-"""Findings that change what the answer is about."""
 _YAML = (".yaml", ".yml")
 
 
@@ -62,13 +62,20 @@ class Outcome:
 def resolve_workload(
     workload: str | Path | Workload, *, seq_length: int | None = None, gbs: int | None = None, primus_root: Path | None = None
 ) -> Workload:
-    """A file (a path, or a text that ends in .yaml), or a model of the catalogue by name. `seq_length` goes with a name only."""
+    """A Primus file (a path, or a text that ends in .yaml), a Hugging Face config.json (.json), or a model of the catalogue by name.
+
+    `seq_length` goes with the latter two only.
+    """
     if isinstance(workload, Workload):
         return workload
+    if str(workload).lower().endswith(".json"):
+        return workload_from_hf(Path(workload), seq_length=seq_length, gbs=gbs)
     if isinstance(workload, str) and not workload.lower().endswith(_YAML):
         return workload_from_model(workload, seq_length=seq_length, gbs=gbs)
     if seq_length is not None:
-        raise InputError("goes with a model's name only", where="seq_length", remedy="write seq_length into the workload's overrides")
+        raise InputError(
+            "goes with a model's name or config.json only", where="seq_length", remedy="write seq_length into the workload's overrides"
+        )
     return read_workload(Path(workload), primus_root=primus_root)
 
 

@@ -54,12 +54,18 @@ def new_folder(text: str) -> Path:
         raise argparse.ArgumentTypeError(f"{text!r}: {error}") from None
 
 
+def add_model_sources(source: argparse._MutuallyExclusiveGroup) -> None:
+    """--model and --hf: a workload without a workload file."""
+    source.add_argument("--model", metavar="NAME", help="a model of the catalogue instead of a file (see `primus-mcp models`)")
+    source.add_argument("--hf", type=Path, metavar="JSON", help="a Hugging Face config.json, or its folder, instead of a Primus file")
+
+
 def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
-    """--workload or --model, and what resolves them."""
+    """--workload, --model or --hf, and what resolves them."""
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--workload", type=Path, metavar="YAML", help="Primus pretrain YAML")
-    source.add_argument("--model", metavar="NAME", help="a model of the catalogue instead of a file (see `primus-mcp models`)")
-    parser.add_argument("--seq-length", type=positive_count, metavar="N", help="tokens a sequence, with --model")
+    add_model_sources(source)
+    parser.add_argument("--seq-length", type=positive_count, metavar="N", help="tokens a sequence, with --model or --hf")
     parser.add_argument("--primus-root", type=Path, metavar="DIR", help="Primus checkout whose model and module files come first")
     parser.add_argument(
         "--vocab",
@@ -92,15 +98,19 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_workload(arguments: argparse.Namespace) -> Workload:
-    """The workload that --workload or --model names."""
+    """The workload that --workload, --model or --hf names."""
+    from primus_mcp.inputs.hf_workload import workload_from_hf
     from primus_mcp.inputs.model_workload import workload_from_model
     from primus_mcp.inputs.workload import read_workload
 
     length: int | None = getattr(arguments, "seq_length", None)
+    gbs: int | None = getattr(arguments, "gbs", None)
+    if arguments.hf is not None:
+        return workload_from_hf(arguments.hf, seq_length=length, gbs=gbs)
     if arguments.workload is None:
-        return workload_from_model(arguments.model, seq_length=length, gbs=getattr(arguments, "gbs", None))
+        return workload_from_model(arguments.model, seq_length=length, gbs=gbs)
     if length is not None:
-        raise InputError("goes with --model only", where="--seq-length", remedy="write seq_length into the workload's overrides")
+        raise InputError("goes with --model and --hf only", where="--seq-length", remedy="write seq_length into the workload's overrides")
     return read_workload(arguments.workload, primus_root=arguments.primus_root, vocab=arguments.vocab)
 
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from primus_mcp.cli.common import add_engine_arguments, knob_values, positive_count
+from primus_mcp.cli.common import add_engine_arguments, add_model_sources, knob_values, positive_count
 from primus_mcp.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--iterations", type=positive_count, default=1, metavar="N", help="training iterations in the trace (default 1)")
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--workload", type=Path, metavar="YAML", help="compare with the projection of this workload")
-    source.add_argument("--model", metavar="NAME", help="or of this model of the catalogue")
-    parser.add_argument("--seq-length", type=positive_count, metavar="N", help="tokens a sequence, with --model")
+    add_model_sources(source)
+    parser.add_argument("--seq-length", type=positive_count, metavar="N", help="tokens a sequence, with --model or --hf")
     parser.add_argument("--primus-root", type=Path, metavar="DIR", help="Primus checkout whose files come first")
     parser.add_argument("--vocab", choices=("as-run", "tokenizer"), default="as-run", help="the vocabulary that ran")
     parser.add_argument("--target-cluster", type=Path, metavar="YAML", help="the cluster that ran it")
@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _projected(arguments: argparse.Namespace) -> dict[Term, float] | None:
-    if arguments.workload is None and arguments.model is None:
+    if arguments.workload is None and arguments.model is None and arguments.hf is None:
         return None
     if arguments.target_cluster is None and arguments.gpu is None:
         raise InputError("is needed to compare with the projection", where="--target-cluster", remedy="or name the GPU with --gpu")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from primus_mcp.cli.common import count, knob_values, load_workload, positive_count, positive_number
+from primus_mcp.cli.common import add_model_sources, count, knob_values, load_workload, positive_count, positive_number
 from primus_mcp.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 GPU_VARIABLE, CLOCK_VARIABLE = "PRIMUS_GPU_ARCH", "PRIMUS_GPU_CLOCK_MHZ"
 GPUS_PER_NODE = 8
-TOLD = ("model-defaults", "differs-from-published", "mtp-without-layout")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +56,8 @@ def add_projection_arguments(parser: argparse.ArgumentParser) -> None:
     """The projection guide's flags, and the package's own names for them."""
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--config", "--exp", "--workload", dest="workload", type=Path, metavar="YAML", help="Primus pretrain YAML")
-    source.add_argument("--model", metavar="NAME", help="a model of the catalogue instead of a file (see `primus-mcp models`)")
-    parser.add_argument("--seq-length", type=positive_count, metavar="N", help="tokens a sequence, with --model")
+    add_model_sources(source)
+    parser.add_argument("--seq-length", type=positive_count, metavar="N", help="tokens a sequence, with --model or --hf")
     parser.add_argument("--primus-root", type=Path, metavar="DIR", help="Primus checkout whose model and module files come first")
     parser.add_argument("--vocab", choices=("as-run", "tokenizer"), default="as-run", help="the vocabulary that runs, or the model's own")
     parser.add_argument("--target-cluster", type=Path, metavar="YAML", help="target-cluster YAML")
@@ -182,6 +181,8 @@ def resolve_projection(arguments: argparse.Namespace, extra: Mapping[str, Any] |
 
 def tell_findings(workload: Workload) -> None:
     """What changes what the answer is about, to stderr."""
+    from primus_mcp.inputs.findings import TOLD
+
     for finding in workload.findings:
         if finding.code in TOLD:
             print(f"note: {finding.text}", file=sys.stderr)

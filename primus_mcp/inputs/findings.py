@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+TOLD = (
+    "model-defaults",
+    "differs-from-published",
+    "mtp-without-layout",
+    "differs-from-config",
+    "hf-left-out",
+    "hf-unknown-key",
+    "hf-default",
+)
+"""Codes that change what an answer is about: every command says them before its numbers."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:

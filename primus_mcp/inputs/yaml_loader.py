@@ -6,6 +6,7 @@ string keys, lists, strings, booleans, integers, finite floats and null.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -117,6 +118,32 @@ def parse_text(text: str, where: str) -> dict[str, Any]:
         found = "nothing" if document is None else f"a {type(document).__name__}"
         raise InputError(f"holds {found} instead of `key: value` lines", where=where, remedy="check that it is the right file")
     plain: dict[str, Any] = _Walk(where).plain(document, "", 0)
+    return plain
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in result:
+            raise ValueError(f"key {key[:100]!r} is written twice")
+        result[key] = value
+    return result
+
+
+def parse_json(text: str, where: str) -> dict[str, Any]:
+    """A JSON object to plain data, under the rules of `parse_text`."""
+    try:
+        document = json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"is no JSON ({str(error) or 'nested too deeply'})", where=where, remedy="correct the file") from error
+    if not isinstance(document, dict):
+        raise InputError(f"holds a {type(document).__name__}, not an object", where=where, remedy="check that it is the right file")
+    return plain_data(document, where)
+
+
+def plain_data(document: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """A checked copy: bounded plain data with text keys and finite numbers. Raises InputError."""
+    plain: dict[str, Any] = _Walk(where).plain(dict(document), "", 0)
     return plain
 
 
