@@ -186,7 +186,8 @@ def _virtual_stages(arguments: dict[str, Any], vpp: int | None, pp: int) -> None
 def split_arguments(draft: Draft, arch: Architecture) -> dict[str, Any]:
     """Layers that do not divide over the stages: embedding and loss count as one each if that divides, else full stages and a light last.
 
-    As NVIDIA's recipes and Primus's layouts do it; torch spreads them evenly. With a layout, or if the layers divide, nothing changes.
+    As NVIDIA's recipes and Primus's layouts do it; TorchTitan gives the middle stages one more (generate_split_points). With a layout,
+    or if the layers divide, nothing changes.
     """
     arguments, ends = draft.arguments, _ENDS
     stages = (arguments.get("pipeline_model_parallel_size") or 1) * (arguments.get("num_virtual_stages_per_pipeline_rank") or 1)
@@ -195,8 +196,9 @@ def split_arguments(draft: Draft, arch: Architecture) -> dict[str, Any]:
         return {}
     if arguments.get("use_torch_fsdp2"):
         few, more = divmod(arch.num_layers, stages)
-        draft.assumptions.append("uneven split: the first stages hold a layer more")
-        return _split(tuple(few + (stage < more) for stage in range(stages)), arch)
+        middle = [few + (stage < more) for stage in range(stages - 2)]
+        draft.assumptions.append("uneven split: stages after the first hold a layer more")
+        return _split((few, *middle, arch.num_layers - few - sum(middle)), arch)
     if (arch.num_layers + len(ends)) % stages == 0 and not arch.mtp_num_layers:
         draft.assumptions.append("uneven split: embedding and loss count as one layer each")
         return dict.fromkeys(ends, True)

@@ -26,13 +26,13 @@ def groups() -> Mapping[str, Statistics]:
     [
         ("Megatron-Core, allocated", 14, 0.002),
         ("AMD, device", 13, 0.025),
-        ("torchtitan, reserved", 8, 0.07),
+        ("torchtitan, reserved", 8, 0.06),
         ("all runs with a stated configuration", 35, 0.03),
         ("configuration inferred", 7, 0.04),
     ],
 )
 def test_mean_error_of_published_runs(groups: Mapping[str, Statistics], name: str, configurations: int, bound: float) -> None:
-    """TorchTitan at 7%: the same tokens a rank are published at 75.3 and 82.5 GB, which no projection can tell apart."""
+    """TorchTitan: the same tokens a rank are published at 75.3 and 82.5 GB, which no projection can tell apart."""
     found = groups[name]
     assert found.figures >= configurations
     assert found.mape is not None and found.mape <= bound

@@ -14,6 +14,7 @@ from primus_mcp.projection.memory.activations.operation import Operation
 from primus_mcp.projection.memory.activations.settings import ActivationSettings, activation_settings
 from primus_mcp.projection.memory.chunks import chunk_profile, layer_operations, layer_profile
 from primus_mcp.projection.memory.profile import of_operation, of_operations
+from primus_mcp.projection.pipeline.live import states_by_gradients
 
 TOKENS = 4096
 
@@ -271,13 +272,33 @@ def test_torch_pipelining_keeps_outputs_receive_buffers_and_all_logits() -> None
 
 
 def test_a_pipelined_fsdp2_stage_stays_gathered_with_fp32_gradients() -> None:
-    """Two layers and the embedding on rank 0: layers in BF16 (1 B when gathered in FP8), 4 B of gradient for all, two layers staged."""
+    """Two layers and the embedding on rank 0: layers in BF16 (1 B when gathered in FP8), 4 B of gradient for all."""
     arch = llama_70b(4)
     fsdp: dict[str, Any] = {"use_torch_fsdp2": True, "use_distributed_optimizer": False, "gradient_accumulation_fusion": False}
     layer = 8192 * 10240 + 8192 * 8192 + 3 * 8192 * 28672 + 2 * 8192
     embedding = arch.padded_vocab_size(1) * 8192
     for gathered in (2, 1):
         rank = run(arch, 4, 4, pp=2, fsdp_param_bytes=4, fp8_param_gather=gathered == 1, **fsdp).ranks[0]
-        expected = 2 * layer * gathered + embedding * 2 + (2 * layer + embedding) * 4 + 2 * layer * 4
+        expected = 2 * layer * gathered + embedding * 2 + (2 * layer + embedding) * 4
         assert rank.components["unsharded_layers"] == expected
         assert rank.param_optimizer_bytes == (2 * layer + embedding) * 16 // 2
+
+
+def test_gradients_of_pipelined_fsdp2_appear_with_the_first_backward_of_a_chunk() -> None:
+    """PP2 VPP2, two micro-batches. Rank 0 runs F F F F D D D D: all four chunk passes are alive without a gradient; the second chunk's
+    first backward brings its gradients, the first chunk's come when two passes are left.
+    """
+    first, second = states_by_gradients("interleaved", pp=2, vpp=2, micro_batches=2)
+    assert [(sorted(held), max(sum(s.forward_live) for s in states)) for held, states in first.items()] == [([], 4), ([1], 3), ([0, 1], 1)]
+    assert [sorted(held) for held in second] == [[], [1], [0, 1]]
+
+
+def test_fsdp2_gathers_the_next_layer_and_stages_gradients_while_a_layer_runs() -> None:
+    """Forward: the next layer in BF16; backward: that, this layer's BF16 gradient and the fp32 copy of the one before: 2 + 2 + 4 bytes."""
+    fsdp: dict[str, Any] = {"use_torch_fsdp2": True, "use_distributed_optimizer": False, "gradient_accumulation_fusion": False}
+    layer = 8192 * 10240 + 8192 * 8192 + 3 * 8192 * 28672 + 2 * 8192
+    plain = layer_profile(_settings(llama_70b(), gradient_accumulation_fusion=False), False)
+    sharded = layer_profile(_settings(llama_70b(), **fsdp), False)
+    assert sharded.forward.total_bytes - plain.forward.total_bytes == 2 * layer
+    assert sharded.backward.total_bytes - plain.backward.total_bytes == 8 * layer
+    assert layer_profile(_settings(llama_70b(), pp=2, **fsdp), False).backward == plain.backward

@@ -8,6 +8,7 @@ from primus_mcp.inputs.architecture import ATTENDING, FEEDING_FORWARD, MIXING, L
 from primus_mcp.inputs.layout import Chunk
 from primus_mcp.projection.memory.activations.attention import attention_operations
 from primus_mcp.projection.memory.activations.ends import embedding_operations, head_operations, mtp_input_operations
+from primus_mcp.projection.memory.activations.gathered import with_gathered_layer
 from primus_mcp.projection.memory.activations.mixers import mixer_operations
 from primus_mcp.projection.memory.activations.mlp import dense_mlp_operations
 from primus_mcp.projection.memory.activations.moe import moe_operations
@@ -31,10 +32,10 @@ def layer_operations(settings: ActivationSettings, moe: bool, kind: LayerKind = 
         first = attention_operations(settings)
     elif kind in MIXING:
         first = mixer_operations(settings)
-    if kind not in FEEDING_FORWARD:
-        return first
-    feed_forward = moe_operations(settings) if moe else dense_mlp_operations(settings)
-    return (*first, *feed_forward)
+    second: tuple[Operation, ...] = ()
+    if kind in FEEDING_FORWARD:
+        second = moe_operations(settings) if moe else dense_mlp_operations(settings)
+    return with_gathered_layer(settings, (*first, *second), moe, kind)
 
 
 @lru_cache(maxsize=16384)

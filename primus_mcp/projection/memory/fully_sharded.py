@@ -10,27 +10,27 @@ from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.memory.activations.settings import ActivationSettings
 from primus_mcp.projection.memory.stage import Stage
 from primus_mcp.projection.parameters import embedding_parameters, final_norm_parameters, head_parameters
-from primus_mcp.units import BF16_BYTES, FP8_BYTES, FP32_BYTES
+from primus_mcp.units import BF16_BYTES, FP8_BYTES
 
 
 def unsharded_bytes(stage: Stage, arch: Architecture, config: TrainingConfig) -> float:
     """Gathered parameters and their gradients. w: bytes a gathered element, 2, or 1 where layers are gathered in FP8.
 
-    PP 1: two gathered layers (this one and the prefetched next) and the root group (embedding, norm, output matrix) in BF16; one layer's
-    unsharded BF16 gradient and its fp32 reduce-scatter input; the BF16 gradient of norm and output matrix, which waits for the
-    embedding's at the very end.
-    PP > 1: the whole stage stays gathered, its gradients accumulate unsharded in fp32 until the last micro-batch, and two layers are
-    staged in fp32 for the reduction.
-    Source: torch fully_shard with reshard_after_forward, Megatron-LM core/distributed/torch_fully_sharded_data_parallel.py.
+    PP 1: one gathered layer and the root group (embedding, norm, output matrix) in BF16; the BF16 gradient of norm and output matrix,
+    which waits for the embedding's at the very end. While a layer runs its operations hold more (`activations.gathered`).
+    PP > 1: the whole stage stays gathered. Its gradients accumulate unsharded in fp32 (`Peak.gradients_bytes`); they are reduced after
+    the last backward, when no activation is alive.
+    Source: torch fully_shard with reshard_after_forward, torch/distributed/pipelining/stage.py (post_backward after the last chunk),
+    Megatron-LM core/distributed/torch_fully_sharded_data_parallel.py.
     """
     gathered, layer = FP8_BYTES if config.fp8_param_gather else BF16_BYTES, stage.largest_layer_parameters
     if config.pp == 1:
         embedding, head = embedding_parameters(arch, config.tp).total, head_parameters(arch, config.tp).total
         with_gradient = final_norm_parameters(arch).total + head
         weight_alone = 0 if arch.tied_embeddings else embedding
-        return layer * (2 * gathered + BF16_BYTES + FP32_BYTES) + (2 * with_gradient + weight_alone) * BF16_BYTES
-    held, ends = stage.parameters.total, stage.parameters.total - stage.layer_parameters
-    return stage.layer_parameters * gathered + ends * BF16_BYTES + held * FP32_BYTES + 2 * layer * FP32_BYTES
+        return layer * gathered + (2 * with_gradient + weight_alone) * BF16_BYTES
+    ends = stage.parameters.total - stage.layer_parameters
+    return stage.layer_parameters * gathered + ends * BF16_BYTES
 
 
 def pipeline_buffers_bytes(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.memory.profile import ZERO, Moment, Profile, Vector, add
 from primus_mcp.projection.memory.stage import Stage
-from primus_mcp.projection.pipeline.live import LiveState, live_states
+from primus_mcp.projection.pipeline.live import LiveState, live_states, states_by_gradients
 from primus_mcp.projection.pipeline.rules import overlapped_schedule
 
 ScheduleKey = tuple[str, int, int, int, int | None]
@@ -20,7 +20,8 @@ ScheduleKey = tuple[str, int, int, int, int | None]
 class Peak:
     """Bytes at the highest moment: saved by group, pinned for weight gradients, transient; and what runs then.
 
-    `live_chunks`: most micro-batches of chunks alive at any moment.
+    `live_chunks`: most micro-batches of chunks alive at any moment. `gradients_bytes`: unsharded gradients that pipelined FSDP2 has
+    accumulated by then, beside `total_bytes`.
     """
 
     saved: Vector
@@ -29,6 +30,7 @@ class Peak:
     total_bytes: float
     moment: str
     live_chunks: int
+    gradients_bytes: float = 0.0
 
 
 def schedule_key(config: TrainingConfig, micro_batches: int) -> ScheduleKey:
@@ -41,8 +43,25 @@ def schedule_key(config: TrainingConfig, micro_batches: int) -> ScheduleKey:
 def stage_peak(stage: Stage, schedule: ScheduleKey) -> Peak:
     """The highest moment of one pipeline rank under a schedule."""
     name, pp, vpp, micro_batches, group = schedule
+    if stage.chunk_gradients_bytes:
+        return _accumulating_peak(stage, schedule)
     states = live_states(name, pp=pp, vpp=vpp, micro_batches=micro_batches, group_size=group)
     return highest_moment(states[stage.rank], stage.profiles)
+
+
+def _accumulating_peak(stage: Stage, schedule: ScheduleKey) -> Peak:
+    """The same where gradients come into being with the first backward of a chunk and stay, unsharded, until the last one of the step.
+
+    An interleaved rank that runs all its forward passes first has most activations while it has few gradients.
+    """
+    name, pp, vpp, micro_batches, group = schedule
+    by_gradients = states_by_gradients(name, pp=pp, vpp=vpp, micro_batches=micro_batches, group_size=group)[stage.rank]
+    peaks = [
+        replace(highest_moment(states, stage.profiles), gradients_bytes=sum(stage.chunk_gradients_bytes[chunk] for chunk in held))
+        for held, states in by_gradients.items()
+    ]
+    highest = max(peaks, key=lambda peak: peak.total_bytes + peak.gradients_bytes)
+    return replace(highest, live_chunks=max(peak.live_chunks for peak in peaks))
 
 
 def highest_moment(states: Sequence[LiveState], profiles: Sequence[Profile]) -> Peak:

@@ -163,9 +163,9 @@ def _rank_memory(run: _Run, stage: Stage, peak: Peak) -> RankMemory:
     persistent = persistent_memory(stage, run.config, run.settings, run.workspaces_bytes, peak.live_chunks, run.placement.micro_batches)
     activation = peak.total_bytes
     at_step = static.step_transient_bytes > activation
-    components = _components(static, persistent, None if at_step else peak)
+    components = _components(static, persistent, peak, at_step=at_step)
     allocated = sum(components.values())
-    varying = activation + persistent.unsharded_layers_bytes + persistent.pipeline_buffers_bytes
+    varying = activation + persistent.unsharded_layers_bytes + peak.gradients_bytes + persistent.pipeline_buffers_bytes
     slack = round(varying * run.slack.value)
     if slack:
         components["fragmentation"] = slack
@@ -187,22 +187,22 @@ def _rank_memory(run: _Run, stage: Stage, peak: Peak) -> RankMemory:
     )
 
 
-def _components(static: StaticMemory, persistent: PersistentMemory, peak: Peak | None) -> dict[str, int]:
-    """Whole bytes of everything inside the allocator at the peak; without `peak`, at the optimizer step."""
+def _components(static: StaticMemory, persistent: PersistentMemory, peak: Peak, *, at_step: bool) -> dict[str, int]:
+    """Whole bytes of everything inside the allocator at the peak, or at the optimizer step."""
     sizes = (
         static.weights_bytes,
         static.main_gradients_bytes,
         static.optimizer_states_bytes,
         static.fp8_weight_copies_bytes,
-        persistent.unsharded_layers_bytes,
+        persistent.unsharded_layers_bytes + peak.gradients_bytes,
         persistent.pipeline_buffers_bytes,
         persistent.placeholder_gradients_bytes,
         persistent.gather_buffer_bytes,
         persistent.pipeline_gradient_bytes,
         persistent.workspaces_bytes,
-        *((static.step_transient_bytes,) if peak is None else (peak.pinned_bytes, peak.transient_bytes, *peak.saved)),
+        *((static.step_transient_bytes,) if at_step else (peak.pinned_bytes, peak.transient_bytes, *peak.saved)),
     )
-    names = _AT_STEP if peak is None else _AT_PEAK
+    names = _AT_STEP if at_step else _AT_PEAK
     return {name: round(size) for name, size in zip(names, sizes, strict=True) if size}
 
 

@@ -21,12 +21,14 @@ from primus_mcp.projection.parameters import (
     layer_parameters,
     mtp_parameters,
 )
-from primus_mcp.units import BF16_BYTES
+from primus_mcp.units import BF16_BYTES, FP32_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stage:
     """One pipeline rank. `linear_elements` / `expert_elements`: elements of TE linears and of the grouped GEMM.
+
+    `chunk_gradients_bytes`: fp32 gradients that pipelined FSDP2 accumulates unsharded, a chunk; empty elsewhere.
 
     Compared by identity, see `pipeline_stages`.
     """
@@ -40,6 +42,7 @@ class Stage:
     placeholder_bytes: float
     largest_layer_parameters: int
     layer_parameters: int
+    chunk_gradients_bytes: tuple[float, ...] = ()
 
 
 @lru_cache(maxsize=8192)
@@ -48,10 +51,11 @@ def pipeline_stages(settings: ActivationSettings, ep: int, chunks: tuple[Chunk, 
     ranks: list[list[Chunk]] = [[] for _ in range(max(owner) + 1)]
     for chunk, rank in zip(chunks, owner, strict=True):
         ranks[rank].append(chunk)
-    return tuple(_stage(settings, ep, rank, tuple(held)) for rank, held in enumerate(ranks))
+    accumulates = settings.use_torch_fsdp2 and len(ranks) > 1
+    return tuple(_stage(settings, ep, rank, tuple(held), accumulates) for rank, held in enumerate(ranks))
 
 
-def _stage(settings: ActivationSettings, ep: int, rank: int, chunks: tuple[Chunk, ...]) -> Stage:
+def _stage(settings: ActivationSettings, ep: int, rank: int, chunks: tuple[Chunk, ...], accumulates: bool) -> Stage:
     arch = settings.arch
     kinds = layer_kinds(arch, chunks)
     per_kind = {(moe, kind): layer_weights(arch, moe, settings.tp, ep, settings.etp, kind) for moe, kind in set(kinds)}
@@ -67,6 +71,9 @@ def _stage(settings: ActivationSettings, ep: int, rank: int, chunks: tuple[Chunk
         placeholder_bytes=placeholder_bytes(settings, (weight for found in per_kind.values() for weight in found)),
         largest_layer_parameters=max(sizes.values(), default=0),
         layer_parameters=sum(sizes[shape] for shape in kinds),
+        chunk_gradients_bytes=tuple(
+            rank_parameters(arch, settings.tp, ep, settings.etp, (chunk,)).total * FP32_BYTES for chunk in chunks if accumulates
+        ),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -26,12 +28,11 @@ class LiveState:
     weight_pending: tuple[int, ...]
 
 
-def states_of_row(row: Row, vpp: int) -> tuple[LiveState, ...]:
-    """Distinct states of one rank, in the order in which they first appear."""
+def _walk(row: Row, vpp: int) -> Iterator[LiveState]:
+    """The state before each task of one rank."""
     live, pending = [0] * vpp, [0] * vpp
-    found: dict[LiveState, None] = {}
     for kind, _, chunk in row:
-        found[LiveState(kind=kind, chunk=chunk, forward_live=tuple(live), weight_pending=tuple(pending))] = None
+        yield LiveState(kind=kind, chunk=chunk, forward_live=tuple(live), weight_pending=tuple(pending))
         if kind == "F":
             live[chunk] += 1
         elif kind == "D":
@@ -41,6 +42,30 @@ def states_of_row(row: Row, vpp: int) -> tuple[LiveState, ...]:
             pending[chunk] += 1
         else:
             pending[chunk] -= 1
+
+
+def states_of_row(row: Row, vpp: int) -> tuple[LiveState, ...]:
+    """Distinct states of one rank, in the order in which they first appear."""
+    return tuple(dict.fromkeys(_walk(row, vpp)))
+
+
+States = tuple[LiveState, ...]
+
+
+@lru_cache(maxsize=1024)
+def states_by_gradients(
+    schedule: str, *, pp: int, vpp: int, micro_batches: int, group_size: int | None = None
+) -> tuple[Mapping[frozenset[int], States], ...]:
+    """Per rank the distinct states by the chunks that have weight gradients then: those with a D or W behind them in this step."""
+    found: list[Mapping[frozenset[int], States]] = []
+    for row in representative_order(schedule, pp, vpp, micro_batches, group_size, None).ranks:
+        states: dict[frozenset[int], dict[LiveState, None]] = defaultdict(dict)
+        with_gradient: frozenset[int] = frozenset()
+        for state in _walk(row, vpp):
+            states[with_gradient][state] = None
+            if state.kind in "DW":
+                with_gradient |= {state.chunk}
+        found.append({held: tuple(distinct) for held, distinct in states.items()})
     return tuple(found)
 
 

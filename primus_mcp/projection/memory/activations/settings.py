@@ -15,7 +15,7 @@ from primus_mcp.inputs.constants import MEMORY
 from primus_mcp.inputs.hardware import Precision
 from primus_mcp.inputs.training import Fp8Recipe, Recompute, TrainingConfig
 from primus_mcp.projection.layers.settings import expert_precision, linear_precision
-from primus_mcp.units import BF16_BYTES, FP32_BYTES
+from primus_mcp.units import BF16_BYTES, FP8_BYTES, FP32_BYTES
 
 _COPIED = (
     "tp",
@@ -46,7 +46,8 @@ _read = attrgetter(*_COPIED)
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ActivationSettings:
     """See `TrainingConfig` for the copied fields. `dispatch_ranks` is EP where buffers depend on it (all-gather dispatcher,
-    sync-free stage 2 and 3) and 1 elsewhere: EP alone must not change the rows that a rank processes.
+    sync-free stage 2 and 3) and 1 elsewhere: EP alone must not change the rows that a rank processes. `gathered_parameter_bytes`: of a
+    layer that FSDP2 gathers for its own time alone (PP 1), else 0.
 
     Compared by identity: `activation_settings` returns one object for equal settings, so that look-ups need not hash every field.
     """
@@ -78,6 +79,7 @@ class ActivationSettings:
     trains_weights: bool
     expert_weights_per_rank: int
     dispatch_ranks: int
+    gathered_parameter_bytes: int
 
     @property
     def tokens(self) -> float:
@@ -170,13 +172,26 @@ def activation_settings(arch: Architecture, config: TrainingConfig) -> Activatio
     """The record for a configuration, one object for all configurations that activations cannot tell apart."""
     local_experts = arch.experts.num_experts // config.ep if arch.experts else 0
     worst_case = config.ep if config.sync_free_stage >= 2 or config.dispatcher == "allgather" else 1
-    resolved = (linear_precision(config), expert_precision(config), config.finetune != "lora", local_experts, worst_case)
+    gathered = FP8_BYTES if config.fp8_param_gather else BF16_BYTES
+    resolved = (
+        linear_precision(config),
+        expert_precision(config),
+        config.finetune != "lora",
+        local_experts,
+        worst_case,
+        gathered if config.use_torch_fsdp2 and config.pp == 1 else 0,
+    )
     return _settings(arch, _read(config), resolved)
 
 
+_Resolved = tuple[Precision, Precision, bool, int, int, int]
+
+
 @lru_cache(maxsize=16384)
-def _settings(arch: Architecture, values: tuple[Any, ...], resolved: tuple[Precision, Precision, bool, int, int]) -> ActivationSettings:
-    linear, expert, trains_weights, local_experts, dispatch_ranks = resolved
+def _settings(
+    arch: Architecture, values: tuple[Any, ...], resolved: tuple[Precision, Precision, bool, int, int, int]
+) -> ActivationSettings:
+    linear, expert, trains_weights, local_experts, dispatch_ranks, gathered = resolved
     return ActivationSettings(
         arch=arch,
         linear_precision=linear,
@@ -184,5 +199,6 @@ def _settings(arch: Architecture, values: tuple[Any, ...], resolved: tuple[Preci
         trains_weights=trains_weights,
         expert_weights_per_rank=local_experts,
         dispatch_ranks=dispatch_ranks,
+        gathered_parameter_bytes=gathered,
         **dict(zip(_COPIED, values, strict=True)),
     )
