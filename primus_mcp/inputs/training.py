@@ -51,6 +51,7 @@ class TrainingConfig:
     cp: int = 1
     vpp: int = 1
     sequence_parallel: bool = False
+    overlap_tp_all_reduce: bool = True
     cp_comm_type: str = "p2p"
     pipeline_layout: str | None = None
     decoder_first_pipeline_num_layers: int | None = None

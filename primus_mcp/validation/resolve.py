@@ -199,12 +199,12 @@ def profile_of(gpu: GpuProfile, released: str | None) -> str:
     return (older[-1] if older else by_date[0]).name
 
 
-def _dated(row: Row) -> Row:
-    """The row with the date of its framework's entry where no citation gave one."""
-    if row.released is not None:
-        return row
-    dates = [entry.released for entry in settings_table() if entry.released and entry.holds(row, None)]
-    return row.model_copy(update={"released": dates[-1]}) if dates else row
+def _with_entries(row: Row) -> Row:
+    """The row with the date and the GPU part of its framework's entries where nothing else gives them."""
+    entries = [entry for entry in settings_table() if entry.holds(row, None)]
+    dates, parts = [entry.released for entry in entries if entry.released], [entry.part for entry in entries if entry.part]
+    found = {"released": row.released or (dates[-1] if dates else None), "part": row.part or (parts[-1] if parts else None)}
+    return row.model_copy(update=found)
 
 
 def _has_preset(model: str) -> bool:
@@ -250,7 +250,7 @@ def _fit_micro_batch(draft: Draft, found: FoundModel, cluster: Cluster) -> None:
 
 def resolve(row: Row, flags: str, *, profile: str | None = None) -> Case:
     """The case of a row; `flags` are its own and the inherited ones. Raises NotScoredError, InputError with the reason."""
-    row = _dated(row)
+    row = _with_entries(row)
     _gpu(row)
     if row.n_gpus is None:
         raise NotScoredError("number of GPUs not stated")

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from primus_mcp.inputs.hardware_files import gpu_profile
 from primus_mcp.inputs.yaml_loader import parse_text
-from primus_mcp.validation.rows import Row
+from primus_mcp.validation.rows import Part, Row
 
 Counter = Literal["allocated", "reserved", "device"]
 RECIPE_KEYS: Mapping[str, str] = {
@@ -60,6 +60,7 @@ class Settings(_Data):
     vocabulary_extra: int = 0
     counter: Counter | None = None
     released: str | None = None
+    part: Part | None = None
 
     def holds(self, row: Row, model: str | None) -> bool:
         """Whether all conditions hold for a row. A condition on the date fails where the date is unknown."""

@@ -211,3 +211,15 @@ def test_an_example_is_read_as_it_was_at_the_date_of_the_run() -> None:
 def test_a_guessed_micro_batch_is_halved_until_the_run_fits() -> None:
     assert case(PIPELINE).config.mbs == 1
     assert case(PIPELINE, released="2026-08").config.mbs == 4
+
+
+def test_a_recipe_of_another_year_gives_way_to_one_near_the_release_whatever_its_layout() -> None:
+    late: dict[str, Any] = {"gpu": "GB300", "pp": 2, "ep": 32, "vpp": 8}
+    assert case(BRIDGE, **late, released="2026-06").config.fused_expert_mlp
+    assert not case(BRIDGE, **late, released="2025-11").config.fused_expert_mlp
+
+
+def test_a_framework_that_ran_on_another_part_of_a_gpus_name_is_not_timed_as_the_catalogues() -> None:
+    titan = PRIMUS | {"model": "Llama 3.1 405B", "n_gpus": 128, "ep": 1, "tp": 8, "fsdp": True, "framework": "TorchTitan FSDP2"}
+    assert case(titan, gpu="H100").other_part
+    assert not case(titan, gpu="A100").other_part

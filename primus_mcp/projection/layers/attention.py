@@ -164,8 +164,9 @@ def tensor_parallel(rates: Rates, arch: Architecture, settings: LayerSettings, p
     """`pairs` blocks with one gather and one scatter of the hidden state a direction.
 
     Sequence parallel: all-gather + reduce-scatter of T h 2 B, and in the backward pass the input gathered once more for the weight
-    gradient, of which a fraction is felt. Otherwise an all-reduce, the same bytes, and nothing to gather again.
-    Known error: 5% low at TP 2 to 8 on B200; no AMD run with TP is published.
+    gradient, of which a fraction is felt. Otherwise an all-reduce, the same bytes, and nothing to gather again; in the backward pass it
+    runs beside the weight gradient (arXiv:2205.05198 section 6.2; not before 2022), and the same fraction of it is felt.
+    Known error: 5% low at TP 2 to 8 on B200; 22B layers on 8 A100 5% (forward) and 2% (backward) slow; no AMD run with TP is published.
     """
     if settings.tp == 1 or pairs == 0:
         return []
@@ -173,7 +174,17 @@ def tensor_parallel(rates: Rates, arch: Architecture, settings: LayerSettings, p
     exposed = 1 - TIME["tp_overlap"] if settings.tp_comm_overlap else 1.0
     if not settings.sequence_parallel:
         direction_s = pairs * rates.all_reduce_s(size_bytes, settings.tp, 1)
-        return [communication("tp", direction_s, direction_s, hidden=1 - exposed)]
+        beside = TIME["tp_regather"] if settings.overlap_tp_all_reduce and settings.trains_weights else 1.0
+        return [
+            Piece(
+                name="tp",
+                collective="tp",
+                forward_s=direction_s * exposed,
+                backward_s=direction_s * exposed * beside,
+                forward_total_s=direction_s,
+                backward_total_s=direction_s,
+            )
+        ]
     gather_s = pairs * rates.all_gather_s(size_bytes, settings.tp, 1)
     direction_s = gather_s + pairs * rates.reduce_scatter_s(size_bytes, settings.tp, 1)
     again_s = gather_s if settings.trains_weights else 0.0

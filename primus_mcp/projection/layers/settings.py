@@ -22,6 +22,7 @@ _COPIED = (
     "cp",
     "mbs",
     "sequence_parallel",
+    "overlap_tp_all_reduce",
     "cp_comm_type",
     "tp_comm_overlap",
     "main_grad_bytes",
@@ -70,6 +71,7 @@ class LayerSettings:
     cp: int
     mbs: int
     sequence_parallel: bool
+    overlap_tp_all_reduce: bool
     cp_comm_type: str
     tp_comm_overlap: bool
     main_grad_bytes: int
