@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from primus_mcp.inputs.training import TrainingConfig
-from primus_mcp.projection.memory.profile import ZERO, Moment, Profile, Vector, add
+from primus_mcp.projection.memory.profile import GROUPS, ZERO, Moment, Profile, Vector, add
 from primus_mcp.projection.memory.stage import Stage
 from primus_mcp.projection.pipeline.live import LiveState, live_states, states_by_gradients
 from primus_mcp.projection.pipeline.rules import overlapped_schedule
 
+_COMPONENTS = ("pinned_for_weight_gradients", "transient", *(f"saved_{group}" for group in GROUPS))
 ScheduleKey = tuple[str, int, int, int, int | None]
 """Schedule, PP, VPP, micro-batches, group size."""
 
@@ -21,7 +22,7 @@ class Peak:
     """Bytes at the highest moment: saved by group, pinned for weight gradients, transient; and what runs then.
 
     `live_chunks`: most micro-batches of chunks alive at any moment. `gradients_bytes`: unsharded gradients that pipelined FSDP2 has
-    accumulated by then, beside `total_bytes`.
+    accumulated by then, beside `total_bytes`. `components`: whole bytes of each, by the names of `components.COMPONENTS`.
     """
 
     saved: Vector
@@ -30,6 +31,7 @@ class Peak:
     total_bytes: float
     moment: str
     live_chunks: int
+    components: Mapping[str, int]
     gradients_bytes: float = 0.0
 
 
@@ -101,7 +103,9 @@ def _peak(state: LiveState, total: float, moment: Moment, profiles: Sequence[Pro
         saved = add(saved, tuple(others * size for size in profile.saved) if others else ZERO)
         pinned += waiting * profile.pinned_bytes
     name = {"D": "B"}.get(state.kind, state.kind)
+    sizes = (pinned, moment.transient_bytes, *saved)
     return Peak(
+        components={name: round(size) for name, size in zip(_COMPONENTS, sizes, strict=True) if size},
         saved=saved,
         pinned_bytes=pinned,
         transient_bytes=moment.transient_bytes,

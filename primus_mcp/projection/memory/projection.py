@@ -17,6 +17,7 @@ from primus_mcp.inputs.hardware import Cluster, Vendor
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.memory.activations.settings import ActivationSettings, activation_settings
 from primus_mcp.projection.memory.caveats import Caveat, memory_caveats
+from primus_mcp.projection.memory.fully_sharded import pipeline_buffers_bytes, unsharded_bytes
 from primus_mcp.projection.memory.outside import (
     Estimate,
     Slack,
@@ -27,27 +28,12 @@ from primus_mcp.projection.memory.outside import (
     runtime,
 )
 from primus_mcp.projection.memory.peak import Peak, schedule_key, stage_peak
-from primus_mcp.projection.memory.persistent import PersistentMemory, persistent_memory, workspaces_bytes
-from primus_mcp.projection.memory.profile import GROUPS
+from primus_mcp.projection.memory.persistent import stage_buffers, workspaces_bytes
 from primus_mcp.projection.memory.stage import Stage, pipeline_stages
-from primus_mcp.projection.memory.static import StaticMemory, static_memory
+from primus_mcp.projection.memory.static import static_memory
 from primus_mcp.projection.memory.verdict import Fit, verdict
 from primus_mcp.projection.placement import Placement, place
 
-_PERSISTENT = (
-    "weights",
-    "main_gradients",
-    "optimizer_states",
-    "fp8_weight_copies",
-    "unsharded_layers",
-    "pipeline_buffers",
-    "placeholder_gradients",
-    "gather_buffer",
-    "pipeline_gradient",
-    "workspaces",
-)
-_AT_PEAK = (*_PERSISTENT, "pinned_for_weight_gradients", "transient", *(f"saved_{group}" for group in GROUPS))
-_AT_STEP = (*_PERSISTENT, "optimizer_step")
 _STATES = ("weights", "main_gradients", "optimizer_states", "fp8_weight_copies")
 
 
@@ -106,12 +92,21 @@ class _Run:
     config: TrainingConfig
     placement: Placement
     settings: ActivationSettings
-    workspaces_bytes: float
+    workspaces: Mapping[str, int]
     slack: Slack
     outside: Mapping[str, int]
     outside_bytes: int
     outside_square: float
     allocated_error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _States:
+    """Weights, gradients and optimizer states of ranks with the same layers; `step_bytes` exist during the optimizer step alone."""
+
+    components: Mapping[str, int]
+    total_bytes: int
+    step_bytes: float
 
 
 def project_memory(arch: Architecture, config: TrainingConfig, cluster: Cluster) -> MemoryProjection:
@@ -124,9 +119,14 @@ def project_placed(arch: Architecture, config: TrainingConfig, placement: Placem
     run = _run(arch, config, placement, vendor)
     stages = pipeline_stages(run.settings, config.ep, placement.chunks, placement.owner)
     schedule = schedule_key(config, placement.micro_batches)
-    ranks = tuple(_rank_memory(run, stage, stage_peak(stage, schedule)) for stage in stages)
+    states: dict[int, _States] = {}
+    ranks = []
+    for stage in stages:
+        if stage.like not in states:
+            states[stage.like] = _states(run, stage)
+        ranks.append(_rank_memory(run, stage, states[stage.like], stage_peak(stage, schedule)))
     worst = max(ranks, key=lambda rank: rank.device_bytes)
-    return MemoryProjection(ranks=ranks, worst=worst, caveats=memory_caveats(arch, config, vendor))
+    return MemoryProjection(ranks=tuple(ranks), worst=worst, caveats=memory_caveats(arch, config, vendor))
 
 
 def _run(arch: Architecture, config: TrainingConfig, placement: Placement, vendor: Vendor) -> _Run:
@@ -142,7 +142,7 @@ def _run(arch: Architecture, config: TrainingConfig, placement: Placement, vendo
         config=config,
         placement=placement,
         settings=activation_settings(arch, config),
-        workspaces_bytes=workspaces_bytes(arch, config, vendor),
+        workspaces={"workspaces": round(workspaces_bytes(arch, config, vendor))},
         slack=fragmentation(arch, config),
         outside=held,
         outside_bytes=sum(held.values()),
@@ -158,52 +158,46 @@ def _residual(arch: Architecture, config: TrainingConfig) -> str:
     return "allocated_error_moe_fraction" if arch.is_moe else "allocated_error_dense_fraction"
 
 
-def _rank_memory(run: _Run, stage: Stage, peak: Peak) -> RankMemory:
+def _states(run: _Run, stage: Stage) -> _States:
     static = static_memory(stage, run.arch, run.config, run.placement)
-    persistent = persistent_memory(stage, run.config, run.settings, run.workspaces_bytes, peak.live_chunks, run.placement.micro_batches)
+    sizes = (static.weights_bytes, static.main_gradients_bytes, static.optimizer_states_bytes, static.fp8_weight_copies_bytes)
+    components = {name: round(size) for name, size in zip(_STATES, sizes, strict=True) if size}
+    return _States(components=components, total_bytes=sum(components.values()), step_bytes=static.step_transient_bytes)
+
+
+def _fully_sharded(run: _Run, stage: Stage, peak: Peak) -> dict[str, int]:
+    """What FSDP2 holds gathered, and torch pipelining's buffers."""
+    unsharded = unsharded_bytes(stage, run.arch, run.config) + peak.gradients_bytes
+    buffers = pipeline_buffers_bytes(stage, run.config, run.settings, peak.live_chunks, run.placement.micro_batches)
+    sizes = {"unsharded_layers": unsharded, "pipeline_buffers": buffers}
+    return {name: round(size) for name, size in sizes.items() if size}
+
+
+def _rank_memory(run: _Run, stage: Stage, states: _States, peak: Peak) -> RankMemory:
     activation = peak.total_bytes
-    at_step = static.step_transient_bytes > activation
-    components = _components(static, persistent, peak, at_step=at_step)
+    gathered = _fully_sharded(run, stage, peak) if run.config.use_torch_fsdp2 else {}
+    at_step = states.step_bytes > activation
+    inside = {"optimizer_step": round(states.step_bytes)} if at_step else peak.components
+    components = {**states.components, **gathered, **stage_buffers(stage, run.settings), **run.workspaces, **inside}
     allocated = sum(components.values())
-    varying = activation + persistent.unsharded_layers_bytes + peak.gradients_bytes + persistent.pipeline_buffers_bytes
+    varying = activation + sum(gathered.values()) if gathered else activation
     slack = round(varying * run.slack.value)
     if slack:
         components["fragmentation"] = slack
-    reserved = allocated + slack
     components |= run.outside
-    device = reserved + run.outside_bytes
-    states_bytes = sum([components[name] for name in _STATES if name in components])
+    device = allocated + slack + run.outside_bytes
     return RankMemory(
         rank=stage.rank,
         allocated_bytes=allocated,
-        reserved_bytes=reserved,
+        reserved_bytes=allocated + slack,
         device_bytes=device,
         upper_bytes=device + round(_uncertainty(run, allocated, varying)),
         least_bytes=device - round(varying * run.slack.reclaimable),
-        param_optimizer_bytes=states_bytes,
+        param_optimizer_bytes=states.total_bytes,
         activation_bytes=round(activation),
         peak_moment="optimizer step" if at_step else peak.moment,
         components=components,
     )
-
-
-def _components(static: StaticMemory, persistent: PersistentMemory, peak: Peak, *, at_step: bool) -> dict[str, int]:
-    """Whole bytes of everything inside the allocator at the peak, or at the optimizer step."""
-    sizes = (
-        static.weights_bytes,
-        static.main_gradients_bytes,
-        static.optimizer_states_bytes,
-        static.fp8_weight_copies_bytes,
-        persistent.unsharded_layers_bytes + peak.gradients_bytes,
-        persistent.pipeline_buffers_bytes,
-        persistent.placeholder_gradients_bytes,
-        persistent.gather_buffer_bytes,
-        persistent.pipeline_gradient_bytes,
-        persistent.workspaces_bytes,
-        *((static.step_transient_bytes,) if at_step else (peak.pinned_bytes, peak.transient_bytes, *peak.saved)),
-    )
-    names = _AT_STEP if at_step else _AT_PEAK
-    return {name: round(size) for name, size in zip(names, sizes, strict=True) if size}
 
 
 def _uncertainty(run: _Run, allocated: float, varying: float) -> float:

@@ -28,12 +28,14 @@ from primus_mcp.units import BF16_BYTES, FP32_BYTES
 class Stage:
     """One pipeline rank. `linear_elements` / `expert_elements`: elements of TE linears and of the grouped GEMM.
 
-    `chunk_gradients_bytes`: fp32 gradients that pipelined FSDP2 accumulates unsharded, a chunk; empty elsewhere.
+    `chunk_gradients_bytes`: fp32 gradients that pipelined FSDP2 accumulates unsharded, a chunk; empty elsewhere. `like`: the first rank
+    with the same parameters and layers, whose states it shares.
 
     Compared by identity, see `pipeline_stages`.
     """
 
     rank: int
+    like: int
     profiles: tuple[Profile, ...]
     parameters: RankParameters
     has_loss: bool
@@ -52,10 +54,16 @@ def pipeline_stages(settings: ActivationSettings, ep: int, chunks: tuple[Chunk, 
     for chunk, rank in zip(chunks, owner, strict=True):
         ranks[rank].append(chunk)
     accumulates = settings.use_torch_fsdp2 and len(ranks) > 1
-    return tuple(_stage(settings, ep, rank, tuple(held), accumulates) for rank, held in enumerate(ranks))
+    first: dict[tuple[RankParameters, frozenset[tuple[LayerShape, int]]], int] = {}
+    stages = []
+    for rank, held in enumerate(ranks):
+        parameters, kinds = rank_parameters(settings.arch, settings.tp, ep, settings.etp, tuple(held)), layer_kinds(settings.arch, held)
+        like = first.setdefault((parameters, frozenset(Counter(kinds).items())), rank)
+        stages.append(_stage(settings, ep, rank, like, tuple(held), accumulates))
+    return tuple(stages)
 
 
-def _stage(settings: ActivationSettings, ep: int, rank: int, chunks: tuple[Chunk, ...], accumulates: bool) -> Stage:
+def _stage(settings: ActivationSettings, ep: int, rank: int, like: int, chunks: tuple[Chunk, ...], accumulates: bool) -> Stage:
     arch = settings.arch
     kinds = layer_kinds(arch, chunks)
     per_kind = {(moe, kind): layer_weights(arch, moe, settings.tp, ep, settings.etp, kind) for moe, kind in set(kinds)}
@@ -63,6 +71,7 @@ def _stage(settings: ActivationSettings, ep: int, rank: int, chunks: tuple[Chunk
     sizes = {(moe, kind): layer_parameters(arch, moe, settings.tp, ep, settings.etp, kind).total for moe, kind in set(kinds)}
     return Stage(
         rank=rank,
+        like=like,
         profiles=tuple(chunk_profile(settings, chunk) for chunk in chunks),
         parameters=rank_parameters(arch, settings.tp, ep, settings.etp, chunks),
         has_loss=any(chunk.loss for chunk in chunks),
