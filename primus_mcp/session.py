@@ -85,6 +85,7 @@ class TuningSession:
         pins: Mapping[str, KnobValue],
     ) -> None:
         self.workload, self.target, self.evaluator, self.pins = workload, target, evaluator, dict(pins)
+        evaluator.keep_in(out_dir)
         self.folder = RunDirectory(out_dir)
         self.digests = session_digests(workload, target, pins)
         self.budget = Budget(limits)

@@ -6,9 +6,9 @@ import argparse
 import json
 from pathlib import Path
 
-from primus_mcp.cli.memory import fits, memory_document_of, memory_picture, print_memory
-from primus_mcp.cli.performance import performance_document, print_performance
-from primus_mcp.cli.projected import add_projection_arguments, resolve_projection, tell_findings, write_bytes
+from primus_mcp.cli.memory import fits, memory_document_of, memory_picture, print_memory, print_memory_beside, tell_source
+from primus_mcp.cli.performance import performance_document, print_performance, print_time_beside
+from primus_mcp.cli.projected import add_projection_arguments, measured_cases, resolve_projection, tell_findings, write_bytes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     from primus_mcp.cli.main import EXIT_NOTHING_FITS, EXIT_OK
     from primus_mcp.reports.pipeline_trace import chrome_trace, pipeline_trace
 
-    cases = resolve_projection(arguments)
+    cases = measured_cases(arguments, resolve_projection(arguments))
     if arguments.json:
         documents = [
             {"memory": memory_document_of(case, arguments.gemm_backend), "performance": performance_document(case, arguments.gemm_backend)}
@@ -32,9 +32,13 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         tell_findings(cases[0].workload)
         for case in cases:
+            tell_source(case)
             print_memory(case, arguments.gemm_backend)
             print()
             print_performance(case, arguments.gemm_backend)
+            if arguments.profiling_mode == "both":
+                print_memory_beside(case)
+                print_time_beside(case)
     if arguments.plot is not None:
         write_bytes(arguments.plot, memory_picture(cases[0]), "--plot")
     if arguments.trace is not None:

@@ -6,7 +6,10 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from primus_mcp.cli.projected import Projected, add_projection_arguments, resolve_projection, tell_findings, write_bytes
+from primus_mcp.cli.measuring import memory_document as memory_beside
+from primus_mcp.cli.measuring import memory_lines as lines_beside
+from primus_mcp.cli.measuring import source_document, source_lines
+from primus_mcp.cli.projected import Projected, add_projection_arguments, measured_cases, resolve_projection, tell_findings, write_bytes
 
 if TYPE_CHECKING:
     from primus_mcp.evaluation.cheapest import Fitting
@@ -23,14 +26,17 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the tree; exit 3 when it does not fit."""
     from primus_mcp.cli.main import EXIT_NOTHING_FITS, EXIT_OK
 
-    cases = resolve_projection(arguments)
+    cases = measured_cases(arguments, resolve_projection(arguments))
     if arguments.json:
         documents = [memory_document_of(case, arguments.gemm_backend) for case in cases]
         print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
     else:
         tell_findings(cases[0].workload)
         for case in cases:
+            tell_source(case)
             print_memory(case, arguments.gemm_backend)
+            if arguments.profiling_mode == "both":
+                print_memory_beside(case)
     if arguments.plot is not None:
         write_bytes(arguments.plot, memory_picture(cases[0]), "--plot")
     return EXIT_OK if all(fits(case) for case in cases) else EXIT_NOTHING_FITS
@@ -39,6 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _memory(case: Projected) -> MemoryProjection:
     from primus_mcp.projection.memory import project_memory
 
+    if case.measured is not None:
+        return case.measured.memory
     return project_memory(case.workload.architecture, case.config, case.cluster)
 
 
@@ -70,7 +78,20 @@ def memory_document_of(case: Projected, backend: GemmBackend) -> dict[str, Any]:
     memory = _memory(case)
     loads = memory_by_load(case.workload.architecture, case.config, case.cluster)
     explained = explain_document(memory, loads, _fitting(case, memory, backend))
-    return {"configuration": case.title, **memory_document(memory, case.cluster), **explained}
+    beside = {} if case.measured is None else {"benchmark": {**source_document(case.measured), **memory_beside(case.measured)}}
+    return {"configuration": case.title, **memory_document(memory, case.cluster), **explained, **beside}
+
+
+def tell_source(case: Projected) -> None:
+    """What an anchored answer was measured on."""
+    if case.measured is not None:
+        print("\n".join(source_lines(case.measured)))
+
+
+def print_memory_beside(case: Projected) -> None:
+    """Simulate and benchmark, component by component."""
+    if case.measured is not None:
+        print("\n".join(["", *lines_beside(case.measured, case.cluster)]))
 
 
 def print_memory(case: Projected, backend: GemmBackend) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from primus_mcp.cli.projected import Projected, add_projection_arguments, resolve_projection, tell_findings, write_bytes
+from primus_mcp.cli.measuring import source_document, source_lines, time_document, time_lines
+from primus_mcp.cli.projected import Projected, add_projection_arguments, measured_cases, resolve_projection, tell_findings, write_bytes
 from primus_mcp.errors import InputError, PrimusMcpError
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the breakdown, or a table when several configurations are named."""
     from primus_mcp.cli.main import EXIT_OK
 
-    cases = resolve_projection(arguments)
+    if arguments.schedule == "all" and arguments.profiling_mode != "simulate":
+        raise InputError("compares projections of simulate only", where="--schedule all", remedy="name one schedule, or use simulate")
+    cases = measured_cases(arguments, resolve_projection(arguments))
     backend = arguments.gemm_backend
     tell_findings(cases[0].workload)
     if arguments.schedule == "all":
@@ -38,7 +41,12 @@ def run(arguments: argparse.Namespace) -> int:
     elif len(cases) > 1:
         print_table([(case.place, case) for case in cases], backend)
     else:
+        if cases[0].measured is not None:
+            print("\n".join(source_lines(cases[0].measured)))
         print_performance(cases[0], backend)
+    if arguments.profiling_mode == "both" and not arguments.json:
+        for case in cases:
+            print_time_beside(case)
     write_pictures(arguments, cases[0])
     return EXIT_OK
 
@@ -47,6 +55,8 @@ def project(case: Projected, backend: Any) -> PerformanceProjection:
     """The time of one configuration."""
     from primus_mcp.projection.performance import project_performance
 
+    if case.measured is not None:
+        return case.measured.performance
     return project_performance(case.workload.architecture, case.config, case.cluster, gemm_backend=backend)
 
 
@@ -58,7 +68,17 @@ def performance_document(case: Projected, backend: Any) -> dict[str, Any]:
     fields = performance_fields(found)
     fields["warnings"] = [warning.model_dump() for warning in fields["warnings"]]
     sizes = {"dp": found.dp, "expert_dp": found.expert_dp, "micro_batches": found.micro_batches, "profile": found.profile}
-    return {"configuration": case.title, **fields, **sizes}
+    if case.measured is None:
+        return {"configuration": case.title, **fields, **sizes}
+    fields["source"] = "benchmark"
+    beside = {**source_document(case.measured), **time_document(case.measured)}
+    return {"configuration": case.title, **fields, **sizes, "benchmark": beside}
+
+
+def print_time_beside(case: Projected) -> None:
+    """Simulate and benchmark, component by component."""
+    if case.measured is not None:
+        print("\n".join(["", case.place, *time_lines(case.measured)]))
 
 
 def print_performance(case: Projected, backend: Any) -> None:
@@ -97,7 +117,8 @@ def print_table(cases: list[tuple[str, Projected]], backend: Any) -> None:
     for name, case in cases:
         try:
             found = project(case, backend)
-            memory = project_memory(case.workload.architecture, case.config, case.cluster)
+            analytic = project_memory(case.workload.architecture, case.config, case.cluster)
+            memory = analytic if case.measured is None else case.measured.memory
         except PrimusMcpError as error:
             print(f"{name:30} {error}")
             continue

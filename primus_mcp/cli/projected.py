@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from primus_mcp.cli.common import add_model_sources, count, knob_values, load_workload, positive_count, positive_number
+from primus_mcp.cli.measuring import add_measuring_arguments, measuring_settings
 from primus_mcp.errors import InputError
 
 if TYPE_CHECKING:
+    from primus_mcp.evaluation.measured import Measured
     from primus_mcp.inputs.hardware import Cluster
     from primus_mcp.inputs.training import TrainingConfig
     from primus_mcp.inputs.workload import Workload
@@ -25,12 +27,13 @@ GPUS_PER_NODE = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Projected:
-    """One configuration on one cluster."""
+    """One configuration on one cluster; `measured` where --profiling-mode anchors it."""
 
     workload: Workload
     trial: TrialConfig
     config: TrainingConfig
     cluster: Cluster
+    measured: Measured | None = None
 
     @property
     def title(self) -> str:
@@ -79,8 +82,12 @@ def add_projection_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", metavar="NAME", help="dated software profile of the GPU")
     parser.add_argument("--gemm-backend", choices=("auto", "roofline", "origami"), default="auto", help="GEMM model")
     parser.add_argument(
-        "--profiling-mode", choices=("simulate", "benchmark", "both"), default="simulate", help="only simulate needs no GPU"
+        "--profiling-mode",
+        choices=("simulate", "benchmark", "both"),
+        default="simulate",
+        help="analytic, or anchored on layers measured on this host (both: side by side)",
     )
+    add_measuring_arguments(parser)
     parser.add_argument("--target-ep-size", type=positive_count, metavar="N", help="expert_model_parallel_size")
     parser.add_argument("--micro-batch-size", type=positive_count, metavar="N", help="micro-batch")
     parser.add_argument("--global-batch-size", type=positive_count, metavar="N", help="global batch")
@@ -155,11 +162,6 @@ def resolve_projection(arguments: argparse.Namespace, extra: Mapping[str, Any] |
     from primus_mcp.space.parsing import parse_trial
     from primus_mcp.space.trainer_keys import resolve
 
-    if arguments.profiling_mode != "simulate":
-        remedy = "use simulate, or the command `primus-mcp benchmark`"
-        raise InputError(
-            "measures on a GPU, which this command does not", where=f"--profiling-mode {arguments.profiling_mode}", remedy=remedy
-        )
     arguments.gbs = None
     workload = load_workload(arguments)
     trial = parse_trial({**_changes(arguments), **(extra or {})})
@@ -176,6 +178,26 @@ def resolve_projection(arguments: argparse.Namespace, extra: Mapping[str, Any] |
         raise InputError("; ".join(refused), remedy="change the flags named, or the number of nodes")
     for line in refused:
         print(f"not possible: {line}", file=sys.stderr)
+    return found
+
+
+def measured_cases(arguments: argparse.Namespace, cases: list[Projected]) -> list[Projected]:
+    """The cases, anchored where --profiling-mode asks for it; layers of the same shape are measured once. Raises InputError, and
+    MeasurementError.
+    """
+    if arguments.profiling_mode == "simulate":
+        return cases
+    from primus_mcp.evaluation.measured import measured_projection
+    from primus_mcp.inputs.cluster import read_cluster
+
+    where = arguments.target_cluster
+    host = read_cluster(where, primus_root=arguments.primus_root).benchmark_host if where is not None else None
+    settings, found = measuring_settings(arguments, host), []
+    for case in cases:
+        arch, config = case.workload.architecture, case.config
+        measured = measured_projection(arch, config, case.cluster, settings, backend=arguments.gemm_backend)
+        settings = replace(settings, known=measured.artefact)
+        found.append(replace(case, measured=measured))
     return found
 
 

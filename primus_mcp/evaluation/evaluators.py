@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from primus_mcp.evaluation import synthetic
@@ -100,6 +101,9 @@ class Evaluator(ABC):
             fidelity=self.fidelity,
             engine_version=engine_version(),
         )
+
+    def keep_in(self, folder: Path) -> None:  # noqa: B027
+        """The session's out-dir, for what an evaluator keeps between trials: measured layers; the others keep nothing."""
 
     @abstractmethod
     def price(self, trial: TrialConfig, config: TrainingConfig, *, even_if_over: bool = False) -> EvaluationResult:
@@ -256,17 +260,21 @@ def make_evaluator(
     gemm_backend: GemmBackend = "auto",
     benchmark: BenchmarkSettings | BenchmarkHost | None = None,
 ) -> Evaluator:
-    """The evaluator of a run. `benchmark` says what measured runs may use: settings, or the host of a cluster file (None: one GPU)."""
+    """The evaluator of a run. `benchmark` says what measured runs may use: settings, or the host of a cluster file (None: one GPU).
+
+    Without a GPU, figures that were measured before still anchor; nothing is measured then.
+    """
     if mode == "dry":
         return DryEvaluator(rules)
     if mode == "memory-real":
         return MemoryRealEvaluator(rules)
     if profiling_mode == "simulate":
         return FullEvaluator(rules, gemm_backend=gemm_backend)
-    if not has_gpu:
+    known = None if benchmark is None or isinstance(benchmark, BenchmarkHost) else benchmark.known
+    if not has_gpu and known is None:
         return BenchmarkRefused(rules, gemm_backend=gemm_backend)
     from primus_mcp.evaluation.measured import BenchmarkSettings, MeasuredEvaluator  # it extends this module
 
     settings = BenchmarkSettings.of_host(benchmark) if isinstance(benchmark, BenchmarkHost) else benchmark or BenchmarkSettings(gpus=1)
-    settings = replace(settings, both=profiling_mode == "both")
+    settings = replace(settings, both=profiling_mode == "both", measures=has_gpu)
     return MeasuredEvaluator(rules, settings, gemm_backend=gemm_backend)

@@ -10,7 +10,7 @@ from typing import Any
 from primus_mcp.errors import InputError
 from primus_mcp.evaluation.accuracy import accuracy_of
 from primus_mcp.evaluation.convert import memory_fields, performance_fields
-from primus_mcp.evaluation.evaluators import FullEvaluator, Rules, over_margin
+from primus_mcp.evaluation.evaluators import NO_GPU, NO_GPU_REMEDY, FullEvaluator, Rules, over_margin
 from primus_mcp.evaluation.result import EvaluationResult, Fidelity, ResultWarning
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.cluster_file import BenchmarkHost
@@ -20,9 +20,10 @@ from primus_mcp.measurement.anchor import Anchor, anchor_performance
 from primus_mcp.measurement.artefact import Artefact, load, save, with_residuals
 from primus_mcp.measurement.device_model import CPU_ARCH, require_same_device
 from primus_mcp.measurement.launch import MeasurementError, Progress, run_job
-from primus_mcp.measurement.measure import MeasureSettings, Runner, job_for, measure, ran_kernels
+from primus_mcp.measurement.measure import MeasureSettings, Runner, job_for, measure, ran_kernels, salvaged
 from primus_mcp.measurement.memory import anchor_memory, memory_residuals
 from primus_mcp.measurement.plan import ReducedRun, plan_reduced_run, wanted_kernels
+from primus_mcp.measurement.residuals import FILE_NAME, cache_file, keep_residuals
 from primus_mcp.projection.memory import MemoryProjection, project_memory
 from primus_mcp.projection.ops.backend import GemmBackend
 from primus_mcp.projection.performance import PerformanceProjection, project_performance
@@ -31,12 +32,15 @@ from primus_mcp.projection.placement import place
 from primus_mcp.space.knobs import TrialConfig
 from primus_mcp.units import bytes_to_gb, seconds_to_ms
 
+STORE_NAME = "benchmark.json"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkSettings:
     """What may be measured, and with what an artefact is shared. `store`: read where it exists, written after every measurement.
 
-    `force`: use figures of another device, which is good for trying the path only.
+    `measures` False: nothing is, and shapes that `known` lacks take the factor of the nearest that it has. `force`: use figures of another
+    device, which is good for trying the path only. `residuals`: files that keep measured against modelled times.
     """
 
     gpus: int
@@ -45,7 +49,9 @@ class BenchmarkSettings:
     measure: MeasureSettings = field(default_factory=MeasureSettings)
     known: Artefact | None = None
     store: Path | None = None
+    measures: bool = True
     force: bool = False
+    residuals: tuple[Path, ...] = ()
     progress: Progress | None = None
     runner: Runner = run_job
 
@@ -53,8 +59,15 @@ class BenchmarkSettings:
     def of_host(
         cls, host: BenchmarkHost, *, both: bool = False, store: Path | None = None, progress: Progress | None = None
     ) -> BenchmarkSettings:
-        """From `available_for_benchmark` of a cluster file."""
-        return cls(gpus=host.benchmark_gpus, benchmark_arch=host.benchmark_arch, both=both, store=store, progress=progress)
+        """From `available_for_benchmark` of a cluster file; residuals gather in the user's cache."""
+        return cls(
+            gpus=host.benchmark_gpus,
+            benchmark_arch=host.benchmark_arch,
+            both=both,
+            store=store,
+            residuals=(cache_file(),),
+            progress=progress,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,23 +105,28 @@ def measured_projection(
     if settings.measure.device == "cpu" and cluster.gpu.arch != CPU_ARCH and not settings.force:
         remedy = "measure on the GPU, or force it to try the path out"
         raise InputError(f"figures of device: cpu do not anchor a {cluster.gpu.name}", where="measured run", remedy=remedy)
-    plan = plan_for(arch, config, cluster, settings.gpus)
     known = settings.known
     if known is None and settings.store is not None and settings.store.exists():
         known = load(settings.store)
+    if known is None and not settings.measures:
+        raise InputError(NO_GPU, where="measured run", remedy=f"{NO_GPU_REMEDY}; or give measured figures with --load-benchmark")
+    plan = plan_for(arch, config, cluster, settings.gpus if settings.measures or known is None else known.ranks)
     store = settings.store
-    if known is not None and known.wanted != ran_kernels(plan.kernels, known.environment.device):
+    asked = ran_kernels(plan.kernels, known.environment.device, settings.measure.family) if known is not None else None
+    if known is not None and known.wanted != asked and settings.measures:
         known, store = None, None  # other kernels: measured apart, never mixed into one artefact
     if known is not None:
         require_same_device(known, cluster, benchmark_arch=settings.benchmark_arch, force=settings.force)
     chosen = settings.measure if known is None else replace(settings.measure, device=known.environment.device, number=known.number)
-    measured_new = job_for(plan, known, chosen) is not None
-    artefact = measure(plan, known, chosen, progress=settings.progress, runner=settings.runner)
+    measured_new = settings.measures and job_for(plan, known, chosen) is not None
+    artefact = _measured(plan, known, chosen, settings, store) if settings.measures else known
+    assert artefact is not None
     warnings = require_same_device(artefact, cluster, benchmark_arch=settings.benchmark_arch, force=settings.force)
-    anchor = anchor_performance(arch, config, cluster, artefact, plan, backend=backend)
+    anchor = anchor_performance(arch, config, cluster, artefact, plan, backend=backend, carry=not settings.measures)
     artefact = with_residuals(artefact, anchor.residuals)
     if store is not None and measured_new:
         save(artefact, store)
+    kept = _keep(anchor, settings.residuals) if measured_new else ()
     memory = project_memory(arch, config, cluster)
     return Measured(
         plan=plan,
@@ -118,8 +136,34 @@ def measured_projection(
         simulated_memory=memory,
         performance=project_performance(arch, config, cluster, gemm_backend=backend, measured=anchor.measured),
         simulated=project_performance(arch, config, cluster, gemm_backend=backend),
-        notes=(*warnings, *anchor.notes),
+        notes=(*warnings, *anchor.notes, *kept),
     )
+
+
+def _keep(anchor: Anchor, files: tuple[Path, ...]) -> tuple[str, ...]:
+    """Residuals to their files; what could not be written is a note, the figures are not lost for it."""
+    told = []
+    for path in files:
+        try:
+            keep_residuals(anchor.stored, path)
+        except InputError as error:
+            told.append(f"residuals are not kept: {error}")
+    return tuple(told)
+
+
+def _measured(
+    plan: ReducedRun, known: Artefact | None, chosen: MeasureSettings, settings: BenchmarkSettings, store: Path | None
+) -> Artefact:
+    """What the plan needs. Raises MeasurementError; what a run had measured before it ended is in the store first."""
+    try:
+        return measure(plan, known, chosen, progress=settings.progress, runner=settings.runner)
+    except MeasurementError as error:
+        kept = salvaged(error, plan, known, chosen)
+        if kept is None or store is None:
+            raise
+        save(kept, store)
+        text = f"{error}; {len(kept.units)} measured parts are in {store}: run again to measure the rest"
+        raise MeasurementError(error.failure, text) from error
 
 
 def deltas(simulated: Mapping[str, float], measured: Mapping[str, float]) -> tuple[tuple[str, float, float], ...]:
@@ -161,12 +205,19 @@ class MeasuredEvaluator(FullEvaluator):
 
     def __init__(self, rules: Rules, settings: BenchmarkSettings, *, gemm_backend: GemmBackend = "auto") -> None:
         super().__init__(rules, gemm_backend=gemm_backend)
-        if settings.gpus < 1 and settings.known is None:
+        if settings.gpus < 1 and settings.measures and settings.known is None:
             raise InputError(
                 "is 0: nothing may be measured", where="available_for_benchmark.benchmark_gpus", remedy="set it to the GPUs of this host"
             )
         self._settings = settings
+        self.measures = settings.measures
         self._known: dict[frozenset[tuple[str, str]], Artefact] = {}
+
+    def keep_in(self, folder: Path) -> None:
+        """Measured layers and residuals lie in the out-dir, unless --save-benchmark names another file for the layers."""
+        settings = self._settings
+        residuals = dict.fromkeys((*settings.residuals, folder / FILE_NAME))
+        self._settings = replace(settings, store=settings.store or folder / STORE_NAME, residuals=tuple(residuals))
 
     @property
     def identity(self) -> str:

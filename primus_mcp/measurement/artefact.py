@@ -12,7 +12,19 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from primus_mcp.errors import InputError
-from primus_mcp.measurement.job import DeviceMemory, Environment, Family, Job, Number, Operator, RankReport, Record, TransferTime, UnitTime
+from primus_mcp.measurement.job import (
+    DeviceMemory,
+    Environment,
+    Family,
+    Job,
+    Number,
+    Operator,
+    RankReport,
+    Record,
+    TransferTime,
+    UnitFailure,
+    UnitTime,
+)
 
 VERSION = 1
 MAX_BYTES = 64 << 20
@@ -44,6 +56,7 @@ class Artefact(Record):
     transfers: tuple[TransferTime, ...]
     memory: tuple[DeviceMemory, ...]
     residuals: tuple[Residual, ...] = ()
+    failures: tuple[UnitFailure, ...] = Field(default=(), description="units that gave no figures; tried again, last")
 
     def unit(self, key: str) -> UnitTime | None:
         """The measured unit of a shape."""
@@ -67,6 +80,7 @@ def _slowest(reports: Sequence[RankReport]) -> tuple[UnitTime, ...]:
 def from_reports(reports: Sequence[RankReport], job: Job) -> Artefact:
     """What the ranks of one run say, as an artefact."""
     first = reports[0]
+    failures = {failure.key: failure for report in reports for failure in report.failures}
     return Artefact(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         environment=first.environment,
@@ -74,9 +88,10 @@ def from_reports(reports: Sequence[RankReport], job: Job) -> Artefact:
         kernels=first.kernels,
         number=job.number,
         ranks=len(reports),
-        units=_slowest(reports),
+        units=tuple(unit for unit in _slowest(reports) if unit.key not in failures),
         transfers=tuple({transfer.key: transfer for report in reports for transfer in report.transfers}.values()),
         memory=tuple(report.memory for report in reports),
+        failures=tuple(failures.values()),
     )
 
 
@@ -106,14 +121,22 @@ def merged(known: Artefact | None, new: Artefact) -> Artefact:
         raise InputError(text, where="benchmark artefact", remedy="start a new one with another file name")
     units = {unit.key: unit for unit in (*known.units, *new.units)}
     transfers = {transfer.key: transfer for transfer in (*known.transfers, *new.transfers)}
+    failures = {failure.key: failure for failure in (*known.failures, *new.failures) if failure.key not in units}
     return new.model_copy(
         update={
             "units": tuple(units.values()),
             "transfers": tuple(transfers.values()),
-            "memory": new.memory if new.units else known.memory,
+            "memory": _memory(known, new),
             "residuals": known.residuals,
+            "failures": tuple(failures.values()),
         }
     )
+
+
+def _memory(known: Artefact, new: Artefact) -> tuple[DeviceMemory, ...]:
+    """The newer counters, unless they are of a run without layers, or of one that did not come to its end."""
+    told = any(memory.device_bytes is not None for memory in new.memory)
+    return new.memory if new.units and (told or all(memory.device_bytes is None for memory in known.memory)) else known.memory
 
 
 def with_residuals(artefact: Artefact, residuals: Iterable[Residual]) -> Artefact:

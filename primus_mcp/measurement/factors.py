@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.measurement.artefact import Artefact
+from primus_mcp.measurement.calibration import Term, term_of
 from primus_mcp.measurement.job import Transfer, Unit, UnitTime
 from primus_mcp.measurement.shapes import OPTIMIZER_ELEMENTS, attention_unit, core_unit, dense_mlp_unit, end_units, moe_unit
 from primus_mcp.projection.layers.build import decoder_layer, embedding, head
@@ -25,10 +26,14 @@ _ATTENTION = frozenset({"attention_linear", "rope", "norm", "adapters"})
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """Measured over modelled seconds of both directions."""
+    """Measured over modelled seconds of both directions; and, where it was measured, what they are made of: measured seconds of both, and
+    modelled seconds by term.
+    """
 
     forward: float
     backward: float
+    measured_s: float = 0.0
+    terms_s: Mapping[Term, float] = field(default_factory=dict)
 
 
 def group_of(piece: Piece, *, moe: bool) -> Group:
@@ -54,9 +59,14 @@ def as_measured(arch: Architecture, config: TrainingConfig, number: str) -> tupl
 
 
 def _over(measured_s: tuple[float, float], pieces: Iterable[Piece]) -> Factor:
-    forward_s, backward_s = modelled_s(pieces)
+    local = [piece for piece in pieces if piece.collective is None]
+    forward_s, backward_s = modelled_s(local)
     assert forward_s > 0
-    return Factor(measured_s[0] / forward_s, measured_s[1] / backward_s if backward_s else 1.0)
+    terms_s: dict[Term, float] = {}
+    for piece in local:
+        term = term_of(piece.name)
+        terms_s[term] = terms_s.get(term, 0.0) + piece.forward_s + piece.backward_s + piece.weight_s
+    return Factor(measured_s[0] / forward_s, measured_s[1] / backward_s if backward_s else 1.0, sum(measured_s), terms_s)
 
 
 def _times(unit: UnitTime | None) -> tuple[float, float] | None:
@@ -71,31 +81,40 @@ def _rest(whole: tuple[float, float], core: tuple[float, float]) -> tuple[float,
 
 def layer_factors(
     arch: Architecture, config: TrainingConfig, artefact: Artefact, device: Cluster, backend: GemmBackend, *, moe: bool, windowed: bool
-) -> dict[Group, Factor] | None:
-    """Factors of one kind of decoder layer; None where a unit of it was not measured."""
-    number = artefact.number
+) -> dict[Group, Factor]:
+    """Factors of one kind of decoder layer, of those of its units that were measured."""
     units = (
         core_unit(arch, config, windowed=windowed),
         attention_unit(arch, config, windowed=windowed),
         moe_unit(arch, config) if moe else dense_mlp_unit(arch, config),
     )
     core, whole, feed_forward = (_times(artefact.unit(unit.key)) for unit in units)
-    if core is None or whole is None or feed_forward is None:
-        return None
-    ran_arch, ran = as_measured(arch, config, number)
+    ran_arch, ran = as_measured(arch, config, artefact.number)
     part = decoder_layer(Rates(device, gemm_model(device, backend)), ran_arch, layer_settings(ran), moe=moe, windowed=windowed)
     by_group: dict[Group, list[Piece]] = {}
     for piece in part.pieces:
         if piece.collective is None:
             by_group.setdefault(group_of(piece, moe=moe), []).append(piece)
-    rest = _rest(whole, core)
-    if rest is None:
-        both = _over(whole, [*by_group["attention_core"], *by_group["attention_rest"]])
-        found: dict[Group, Factor] = {"attention_core": both, "attention_rest": both}
-    else:
-        found = {"attention_core": _over(core, by_group["attention_core"]), "attention_rest": _over(rest, by_group["attention_rest"])}
+    found: dict[Group, Factor] = {}
+    if whole is not None:
+        found |= _attention_factors(core, whole, by_group)
+    elif core is not None:
+        found["attention_core"] = _over(core, by_group["attention_core"])
     kind: Group = "moe" if moe else "dense_mlp"
-    return {**found, kind: _over(feed_forward, by_group[kind])}
+    if feed_forward is not None:
+        found[kind] = _over(feed_forward, by_group[kind])
+    return found
+
+
+def _attention_factors(
+    core: tuple[float, float] | None, whole: tuple[float, float], pieces: Mapping[Group, list[Piece]]
+) -> dict[Group, Factor]:
+    """The core and the rest apart, or one factor for both where they cannot be told apart."""
+    rest = None if core is None else _rest(whole, core)
+    if core is None or rest is None:
+        both = _over(whole, [*pieces["attention_core"], *pieces["attention_rest"]])
+        return {"attention_core": Factor(both.forward, both.backward), "attention_rest": both}
+    return {"attention_core": _over(core, pieces["attention_core"]), "attention_rest": _over(rest, pieces["attention_rest"])}
 
 
 def end_factors(

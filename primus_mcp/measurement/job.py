@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 UnitKind = Literal["attention", "attention_core", "dense_mlp", "moe", "embedding", "head", "optimizer"]
 TransferKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "point_to_point"]
 Operator = Literal["linear", "attention", "experts"]
-Family = Literal["torch", "te", "turbo"]
+Family = Literal["torch", "te", "turbo", "megatron-core"]
 DeviceKind = Literal["gpu", "cpu"]
 Number = Literal["bf16", "fp8", "fp32"]
 Kernels = dict[Operator, Family]
@@ -84,6 +84,13 @@ class UnitTime(Record):
     peak_bytes: int | None = None
 
 
+class UnitFailure(Record):
+    """A unit that gave no figures, and why."""
+
+    key: str
+    text: str
+
+
 class TransferTime(Record):
     """Seconds of one collective: of the slowest rank."""
 
@@ -129,6 +136,7 @@ class RankReport(Record):
     units: tuple[UnitTime, ...]
     transfers: tuple[TransferTime, ...]
     memory: DeviceMemory
+    failures: tuple[UnitFailure, ...] = ()
 
 
 def digest_of(record: BaseModel) -> str:

@@ -38,10 +38,12 @@ _POLL_S = 0.2
 
 
 class MeasurementError(PrimusMcpError):
-    """A measured run gave no figures; `failure` says which way, the text says why and what to do."""
+    """A measured run did not come to its end; `failure` says which way, the text says why and what to do. `partial`: the answers that all
+    ranks left before it.
+    """
 
-    def __init__(self, failure: Failure, text: str) -> None:
-        self.failure = failure
+    def __init__(self, failure: Failure, text: str, partial: tuple[RankReport, ...] = ()) -> None:
+        self.failure, self.partial = failure, partial
         super().__init__(" ".join(text.split()))
 
 
@@ -113,6 +115,15 @@ def _reports(out: Path, job: Job) -> tuple[RankReport, ...]:
     return tuple(found)
 
 
+def _partial(out: Path, job: Job) -> tuple[RankReport, ...]:
+    """What every rank had measured when the run ended; nothing where one of them has no figure."""
+    try:
+        found = _reports(out, job)
+    except MeasurementError:
+        return ()
+    return found if all(report.units for report in found) else ()
+
+
 def _notes(out: Path, suffix: str) -> str | None:
     """What a rank wrote about its end."""
     for path in sorted(out.glob(f"*.{suffix}")):
@@ -121,11 +132,11 @@ def _notes(out: Path, suffix: str) -> str | None:
     return None
 
 
-def _failure(out: Path, code: int, tail: deque[str]) -> MeasurementError:
+def _failure(out: Path, code: int, tail: deque[str], partial: tuple[RankReport, ...]) -> MeasurementError:
     if (text := _notes(out, "oom")) is not None:
-        return MeasurementError("out_of_memory", f"the measured run went out of memory; {text}")
+        return MeasurementError("out_of_memory", f"the measured run went out of memory; {text}", partial)
     text = _notes(out, "error") or " | ".join(list(tail)[-_TAIL_LINES:])[-800:] or "it said nothing"
-    return MeasurementError("crashed", f"the measured run ended with code {code}: {text}")
+    return MeasurementError("crashed", f"the measured run ended with code {code}: {text}", partial)
 
 
 def _wait(child: subprocess.Popen[str], limit_s: float, should_stop: ShouldStop) -> int:
@@ -160,19 +171,22 @@ def _run(job: Job, folder: Path, progress: Progress | None, should_stop: ShouldS
     assert child.stdout is not None
     reader = threading.Thread(target=_read, args=(child.stdout, tail, progress), daemon=True)
     reader.start()
+    late = f"the measured run took longer than {job.limit_s:g} s and was ended"
     try:
         code = _wait(child, job.limit_s + _START_S, should_stop)
     except subprocess.TimeoutExpired:
-        raise MeasurementError("timeout", f"the measured run took longer than {job.limit_s:g} s and was ended") from None
+        raise MeasurementError("timeout", late, _partial(folder, job)) from None
     finally:
         _stop(child)
         reader.join(_GRACE_S)
     if code:
-        late = any("exitcode: 72" in line or "exitcode  : 72" in line for line in tail)
-        if late:
-            raise MeasurementError("timeout", f"the measured run took longer than {job.limit_s:g} s and was ended")
-        raise _failure(folder, code, tail)
-    return _reports(folder, job)
+        if any("exitcode: 72" in line or "exitcode  : 72" in line for line in tail):
+            raise MeasurementError("timeout", late, _partial(folder, job))
+        raise _failure(folder, code, tail, _partial(folder, job))
+    found = _reports(folder, job)
+    if job.units and not found[0].units and found[0].failures:
+        raise MeasurementError("crashed", f"no part of the measured run gave a figure; the first: {found[0].failures[0].text}")
+    return found
 
 
 def run_job(
