@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from primus_mcp.errors import InputError
 from primus_mcp.projection.pipeline import Timeline, build_order, order_problem, simulate, simulate_order, stage_of, stage_times, trace
 from primus_mcp.projection.pipeline.rules import INTERLEAVED_SCHEDULES, PAIRED_SCHEDULES, SCHEDULES, VEE_SCHEDULES, model_copies
-from primus_mcp.projection.pipeline.steady import extended_run
+from primus_mcp.projection.pipeline.steady import NamedFamily, extended_run
 
 FBW = tuple[float, float, float]
 
@@ -361,16 +361,9 @@ def test_the_steady_state_is_reached_and_extended_at_every_depth(schedule: str, 
     vpp = 1 if order_problem(schedule, pp, 1, 60 * pp) is None else 2
     stages, micro_batches = pp * vpp, 60 * pp
     times = stage_times(stages, (1.0,) * stages, (1.2,) * stages, (0.8,) * (stages - 1) + (1.1,), 0.0)
-    graph, end, more_s = extended_run(
-        schedule,
-        pp,
-        vpp,
-        micro_batches,
-        None,
-        None,
-        False,
-        times.values(pp, paired=schedule in PAIRED_SCHEDULES, vee=schedule in VEE_SCHEDULES),
-    )
+    family = NamedFamily(schedule=schedule, pp=pp, vpp=vpp, group_size=None, planner=None, blocking=False)
+    values = times.values(pp, paired=schedule in PAIRED_SCHEDULES, vee=schedule in VEE_SCHEDULES)
+    graph, end, more_s = extended_run(family, micro_batches, values)
     assert graph.order.micro_batches < micro_batches / 2
     every = simulate_order(build_order(schedule, pp, vpp, micro_batches), times)
     assert max(end[node] for node in graph.tails) + more_s == pytest.approx(every.step_s, rel=1e-11)

@@ -10,7 +10,8 @@ from functools import lru_cache
 from primus_mcp.projection.pipeline.heuristic import PlannerCosts
 from primus_mcp.projection.pipeline.order import Kind, Row
 from primus_mcp.projection.pipeline.periodic import representative_order
-from primus_mcp.projection.pipeline.rules import model_copies
+from primus_mcp.projection.pipeline.rules import SOLVED_SCHEDULE, model_copies
+from primus_mcp.projection.pipeline.schedules import require_sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +70,21 @@ def states_by_gradients(
     return tuple(found)
 
 
+def _capped_states(most: int) -> tuple[LiveState, ...]:
+    """A bound of any order with at most so many live: all but one F done and no B, which holds more than what waits for W."""
+    return (
+        LiveState(kind="F", chunk=0, forward_live=(most - 1,), weight_pending=(0,)),
+        LiveState(kind="B", chunk=0, forward_live=(most,), weight_pending=(0,)),
+        LiveState(kind="W", chunk=0, forward_live=(most - 1,), weight_pending=(1,)),
+    )
+
+
 def live_states(
     schedule: str, *, pp: int, vpp: int, micro_batches: int, group_size: int | None = None, planner: PlannerCosts | None = None
 ) -> tuple[tuple[LiveState, ...], ...]:
     """Per rank the distinct states in which it runs its tasks, exact for any number of micro-batches (see `representative_order`).
 
+    Of seaailab-ilp, whose order depends on times, the fullest states under the planner's caps (1F1B's peak by default): a bound.
     Raises InputError where the schedule does not exist.
     """
     return _live_states(schedule, pp, vpp, micro_batches, group_size, planner)
@@ -83,6 +94,10 @@ def live_states(
 def _live_states(
     schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, planner: PlannerCosts | None
 ) -> tuple[tuple[LiveState, ...], ...]:
+    if schedule == SOLVED_SCHEDULE:
+        require_sizes(schedule, pp, vpp, micro_batches, group_size)
+        caps = (float(pp),) * pp if planner is None else planner.caps or (float(micro_batches),) * pp
+        return tuple(_capped_states(min(micro_batches, int(cap))) for cap in caps)
     order = representative_order(schedule, pp, vpp, micro_batches, group_size, planner)
     return tuple(states_of_row(row, vpp) for row in order.ranks)
 

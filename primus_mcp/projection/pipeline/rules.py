@@ -10,6 +10,9 @@ INTERLEAVED_SCHEDULES = ("interleaved", "interleaved-a2a")
 PAIRED_SCHEDULES = ("1f1b-a2a", "interleaved-a2a", *STREAMED_SCHEDULES)  # a forward and a full backward run overlapped
 SCHEDULES = (*ONE_CHUNK_SCHEDULES, "1f1b-a2a", *INTERLEAVED_SCHEDULES, *VEE_SCHEDULES)
 
+SOLVED_SCHEDULE = "seaailab-ilp"
+"""Its order is solved for from the times of the stages (`ilp.solve`), so it is not among those that sizes alone define."""
+
 
 def model_copies(schedule: str) -> int:
     """2 where every rank holds a stage of each of two copies of the model, each of which takes half of the micro-batches."""
@@ -33,11 +36,11 @@ def order_problem(schedule: str, pp: int, vpp: int, micro_batches: int, group_si
     directions together; dualpipe-v: VPP = 2, pp >= 2, m >= 2 pp. 1f1b-a2a: pp = 1, beyond that the overlap needs interleaving. The
     others: VPP = 1.
     """
-    if schedule not in SCHEDULES:
+    if schedule not in SCHEDULES and schedule != SOLVED_SCHEDULE:
         return f"schedule {schedule!r} is not one of {', '.join(SCHEDULES)}"
     if min(pp, vpp, micro_batches) < 1:
         return f"PP {pp}, VPP {vpp} and {micro_batches} micro-batches must all be at least 1"
-    if schedule in ONE_CHUNK_SCHEDULES:
+    if schedule in ONE_CHUNK_SCHEDULES or schedule == SOLVED_SCHEDULE:
         return f"{schedule} runs one chunk a rank, VPP is {vpp}" if vpp != 1 else None
     if schedule == "1f1b-a2a":
         return f"overlapped expert all-to-all needs VPP >= 2 at PP > 1, PP is {pp} and VPP {vpp}" if (pp, vpp) != (1, 1) else None

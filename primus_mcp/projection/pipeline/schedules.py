@@ -18,7 +18,14 @@ from primus_mcp.projection.pipeline.loop_orders import (
     zb_h2,
 )
 from primus_mcp.projection.pipeline.order import Order, Row
-from primus_mcp.projection.pipeline.rules import INTERLEAVED_SCHEDULES, PAIRED_SCHEDULES, VEE_SCHEDULES, model_copies, order_problem
+from primus_mcp.projection.pipeline.rules import (
+    INTERLEAVED_SCHEDULES,
+    PAIRED_SCHEDULES,
+    SOLVED_SCHEDULE,
+    VEE_SCHEDULES,
+    model_copies,
+    order_problem,
+)
 from primus_mcp.projection.pipeline.v_greedy import v_half, v_min
 from primus_mcp.projection.pipeline.v_orders import zbv
 
@@ -66,6 +73,8 @@ def build_order(
 @lru_cache(maxsize=256)
 def _built(schedule: str, pp: int, vpp: int, micro_batches: int, group: int | None, planner: PlannerCosts | None) -> Order:
     require_sizes(schedule, pp, vpp, micro_batches, group)
+    if schedule == SOLVED_SCHEDULE:
+        raise InputError("its order depends on the times of the stages", where=schedule, remedy="solve for it")
     vee, period = schedule in VEE_SCHEDULES, period_of(schedule, pp, group)
     paired_from: tuple[int, ...] = ()
     if schedule in INTERLEAVED_SCHEDULES:

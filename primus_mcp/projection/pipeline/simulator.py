@@ -9,11 +9,12 @@ from functools import lru_cache
 from primus_mcp.errors import InputError
 from primus_mcp.projection.pipeline.graph import Graph, build_graph, end_times
 from primus_mcp.projection.pipeline.heuristic import PlannerCosts
+from primus_mcp.projection.pipeline.ilp import solve
 from primus_mcp.projection.pipeline.order import Kind, Order, pair_places, stage_of
 from primus_mcp.projection.pipeline.periodic import representative_order
-from primus_mcp.projection.pipeline.rules import PAIRED_SCHEDULES, VEE_SCHEDULES
-from primus_mcp.projection.pipeline.schedules import build_order
-from primus_mcp.projection.pipeline.steady import extended_run
+from primus_mcp.projection.pipeline.rules import PAIRED_SCHEDULES, SOLVED_SCHEDULE, VEE_SCHEDULES
+from primus_mcp.projection.pipeline.schedules import build_order, require_sizes
+from primus_mcp.projection.pipeline.steady import Family, NamedFamily, extended_run
 from primus_mcp.projection.pipeline.times import StageTimes, stage_times
 
 PairCounts = tuple[dict[tuple[int, int], int], ...]
@@ -123,7 +124,8 @@ def simulate(
     hop_s: seconds of one transfer between different ranks, one number or one for each of the pp * vpp - 1 boundaries. blocking:
     the sender waits for its transfers (Megatron without overlapped p2p). exchange_s: for the a2a schedules, the part of every
     stage's forward and of its full backward that is expert all-to-all; a pair takes max(compute of both, all-to-all of both).
-    planner: see `build_order`. Raises InputError where the schedule does not exist for the sizes, ValueError for wrong times.
+    planner: see `build_order`; for seaailab-ilp what its solver plans with, by default the times themselves in 1F1B's memory.
+    Raises InputError where the schedule does not exist for the sizes, ValueError for wrong times.
     """
     if exchange_s is not None and schedule not in PAIRED_SCHEDULES:
         raise InputError(f"{schedule} overlaps no tasks", where="exchange_s", remedy=f"use one of {', '.join(PAIRED_SCHEDULES)}")
@@ -143,11 +145,20 @@ def _simulated(
     times: StageTimes,
 ) -> Timeline:
     paired = schedule in PAIRED_SCHEDULES
-    graph, end, more_s = extended_run(
-        schedule, pp, vpp, micro_batches, group_size, planner, blocking, times.values(pp, paired=paired, vee=schedule in VEE_SCHEDULES)
-    )
+    require_sizes(schedule, pp, vpp, micro_batches, group_size)
+    family: Family = NamedFamily(schedule=schedule, pp=pp, vpp=vpp, group_size=group_size, planner=planner, blocking=blocking)
+    if schedule == SOLVED_SCHEDULE:
+        family = solve(micro_batches, planner or _costs(times)).family
+    graph, end, more_s = extended_run(family, micro_batches, times.values(pp, paired=paired, vee=schedule in VEE_SCHEDULES))
     pairs = _pair_counts(schedule, pp, vpp, micro_batches, group_size) if paired else ()
     return _timeline(graph, times, end, more_s, _busy_s(graph.order, times, micro_batches, pairs))
+
+
+def _costs(times: StageTimes) -> PlannerCosts:
+    """The times themselves, for the solver to plan with, in the memory of 1F1B: pp micro-batches a rank."""
+    caps = (float(len(times.forward_s)),) * len(times.forward_s)
+    hop = max(times.hop_s, default=0.0)
+    return PlannerCosts(forward=times.forward_s, backward=times.backward_s, weight=times.weight_s, hop=hop, caps=caps)
 
 
 def simulate_order(order: Order, times: StageTimes, *, blocking: bool = False) -> Timeline:

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from math import ceil
+from typing import Protocol
 
 from primus_mcp.projection.pipeline.graph import Graph, end_times, named_graph
 from primus_mcp.projection.pipeline.heuristic import PlannerCosts
 from primus_mcp.projection.pipeline.periodic import Splice, first_size, splices
-from primus_mcp.projection.pipeline.schedules import period_of, require_sizes
+from primus_mcp.projection.pipeline.schedules import period_of
 
 _TOLERANCE = 1e-11  # relative to the end of the steady part; doubles carry 1e-16 a sum
 
@@ -77,13 +78,8 @@ def _states(graph: Graph, found: tuple[Splice, ...], cuts: list[list[int]]) -> l
     return states
 
 
-@lru_cache(maxsize=128)
-def repeating(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, blocking: bool) -> Repeating | None:
-    """The graph of this size with the states of its cuts; None where no two comparable cuts exist."""
-    found = splices(schedule, pp, vpp, micro_batches, group_size)
-    if found is None:
-        return None
-    graph = named_graph(schedule, pp, vpp, micro_batches, group_size, None, blocking)
+def repeating_graph(graph: Graph, found: tuple[Splice, ...]) -> Repeating | None:
+    """The graph with the states of its cuts; None where no two comparable cuts exist."""
     cuts = _usable(_closed_cuts(graph, found), found)
     cuts = [cut for cut in cuts if all(at < len(nodes) for at, nodes in zip(cut, graph.task_nodes, strict=True))]
     if not cuts:
@@ -97,6 +93,15 @@ def repeating(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: 
     return Repeating(graph=graph, states=tuple(comparable)) if len(comparable) > 1 else None
 
 
+@lru_cache(maxsize=128)
+def repeating(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, blocking: bool) -> Repeating | None:
+    """`repeating_graph` of a schedule by name."""
+    found = splices(schedule, pp, vpp, micro_batches, group_size)
+    if found is None:
+        return None
+    return repeating_graph(named_graph(schedule, pp, vpp, micro_batches, group_size, None, blocking), found)
+
+
 def _repetition(states: tuple[tuple[int, ...], ...], end: list[float]) -> tuple[int, float] | None:
     """(c, L): the last state equals the state c periods before it plus L. None where it has not repeated yet."""
     newest = states[0]
@@ -108,25 +113,61 @@ def _repetition(states: tuple[tuple[int, ...], ...], end: list[float]) -> tuple[
     return None
 
 
-def extended_run(
-    schedule: str,
-    pp: int,
-    vpp: int,
-    micro_batches: int,
-    group_size: int | None,
-    planner: PlannerCosts | None,
-    blocking: bool,
-    values: list[float],
-) -> tuple[Graph, list[float], float]:
+class Family(Protocol):
+    """Orders of one schedule for growing numbers of micro-batches."""
+
+    @property
+    def period(self) -> int:
+        """Micro-batches by which an order grows; 0 where sizes have nothing in common."""
+
+    def first_size(self, micro_batches: int) -> int:
+        """A size to begin with, equal to `micro_batches` modulo the period."""
+
+    def graph(self, micro_batches: int) -> Graph:
+        """The graph of one size."""
+
+    def repeating(self, micro_batches: int) -> Repeating | None:
+        """The same with its cuts, None where they cannot be compared."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedFamily:
+    """The orders of `build_order`."""
+
+    schedule: str
+    pp: int
+    vpp: int
+    group_size: int | None
+    planner: PlannerCosts | None
+    blocking: bool
+
+    @property
+    def period(self) -> int:
+        """See `period_of`."""
+        return period_of(self.schedule, self.pp, self.group_size)
+
+    def first_size(self, micro_batches: int) -> int:
+        """See `periodic.first_size`."""
+        return first_size(self.pp, micro_batches, self.period)
+
+    def graph(self, micro_batches: int) -> Graph:
+        """Built once a size."""
+        return named_graph(self.schedule, self.pp, self.vpp, micro_batches, self.group_size, self.planner, self.blocking)
+
+    def repeating(self, micro_batches: int) -> Repeating | None:
+        """Built once a size."""
+        return repeating(self.schedule, self.pp, self.vpp, micro_batches, self.group_size, self.blocking)
+
+
+def extended_run(family: Family, micro_batches: int, values: list[float]) -> tuple[Graph, list[float], float]:
     """(graph, ends of its nodes, seconds to add at every rank's end) for m micro-batches; the graph is small where m is large.
 
     Sizes double until the state repeats; where it never does (stages that are nearly equal) all m are simulated.
     """
-    require_sizes(schedule, pp, vpp, micro_batches, group_size)
-    period = period_of(schedule, pp, group_size)
-    size = first_size(pp, micro_batches, period) if period else micro_batches
+    period = family.period
+    size = family.first_size(micro_batches) if period else micro_batches
     while period and 4 * size < 3 * micro_batches:
-        part = repeating(schedule, pp, vpp, size, group_size, blocking)
+        part = family.repeating(size)
         if part is not None:
             end = end_times(part.graph, values)
             found = _repetition(part.states, end)
@@ -135,9 +176,9 @@ def extended_run(
                 steps, rest = divmod((micro_batches - size) // period, c)
                 if not rest:
                     return part.graph, end, steps * gain_s
-                graph = named_graph(schedule, pp, vpp, size + rest * period, group_size, None, blocking)
+                graph = family.graph(size + rest * period)
                 return graph, end_times(graph, values), steps * gain_s
         size *= 2
         size += (micro_batches - size) % period
-    graph = named_graph(schedule, pp, vpp, micro_batches, group_size, planner, blocking)
+    graph = family.graph(micro_batches)
     return graph, end_times(graph, values), 0.0
