@@ -1,4 +1,4 @@
-"""`primus-mcp calibrate`: fit a small correction from your own measured runs, and apply it to a projection when asked to."""
+"""`primus-mcp calibrate`: fit a small correction from your own measured runs, or from layers measured on this host."""
 
 from __future__ import annotations
 
@@ -16,9 +16,16 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Rows to fit, where the calibration goes."""
-    parser.add_argument(
-        "--rows", type=Path, required=True, metavar="FILE", help="your measured runs as JSON Lines (see `primus-mcp validate`)"
+    """Rows or residuals to fit, where the calibration goes."""
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--rows", type=Path, metavar="FILE", help="your measured runs as JSON Lines (see `primus-mcp validate`)")
+    source.add_argument(
+        "--residuals",
+        type=Path,
+        nargs="?",
+        const=Path(),
+        metavar="FILE",
+        help="layers measured before, of an out-dir's residuals.jsonl (without FILE: all of this user's)",
     )
     parser.add_argument("--gpu", metavar="NAME", help="only runs on this GPU (needed when the file holds several)")
     parser.add_argument("--backend", choices=("auto", "roofline", "origami"), default="auto", help="GEMM model")
@@ -31,10 +38,19 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the multipliers, the error before and after, and the band."""
     from primus_mcp.cli.main import EXIT_OK
     from primus_mcp.measurement.calibration import calibrate, save_calibration
+    from primus_mcp.measurement.residuals import cache_file, points_of_residuals, read_residuals
     from primus_mcp.validation.rows import read_rows
     from primus_mcp.version import engine_version
 
-    points, skipped, gpu, profile = points_of(read_rows(arguments.rows), arguments.gpu, arguments.backend, arguments.profile)
+    skipped: list[tuple[str, str]] = []
+    if arguments.rows is not None:
+        points, skipped, gpu, profile = points_of(read_rows(arguments.rows), arguments.gpu, arguments.backend, arguments.profile)
+    else:
+        path = arguments.residuals if arguments.residuals != Path() else cache_file()
+        points, gpu, profile = points_of_residuals(read_residuals(path), arguments.gpu, arguments.profile)
+        if not points:
+            problem = f"{path} holds no layer measured with the target's own kernels under this engine"
+            raise InputError(problem, where="--residuals", remedy="measure with `primus-mcp benchmark` on the GPU")
     found = calibrate(points, gpu=gpu, profile=profile, engine=engine_version())
     if arguments.save is not None:
         save_calibration(found, arguments.save)
@@ -82,14 +98,14 @@ def points_of(
 def _print(found: Calibration, points: Sequence[Point], skipped: Sequence[tuple[str, str]]) -> None:
     import math
 
-    print(f"{found.points} runs on {found.gpu} ({found.profile}), engine {found.engine}")
+    print(f"{found.points} points on {found.gpu} ({found.profile}), engine {found.engine}")
     for term, value in found.multipliers.items():
         share = sum(point.terms_s[term] for point in points) / sum(point.projected_s for point in points)
         print(f"{term:20} x {value:.3f}   {share:6.1%} of the projected time")
-    print(f"median error        {found.error_before:.1%} before, {found.error_after:.1%} after (on the runs it was fitted to)")
+    print(f"median error        {found.error_before:.1%} before, {found.error_after:.1%} after (on the points it was fitted to)")
     if found.log_band is None:
-        print("confidence          too few runs for a band (3 are needed)")
+        print("confidence          too few points for a band (3 are needed)")
     else:
-        print(f"confidence          {found.coverage:.0%} of runs left out of the fit were within {math.expm1(found.log_band):.1%}")
+        print(f"confidence          {found.coverage:.0%} of points left out of the fit were within {math.expm1(found.log_band):.1%}")
     for name, reason in skipped:
         print(f"- not used: {name}: {reason}")

@@ -109,13 +109,16 @@ def keep_residuals(new: Iterable[StoredResidual], path: Path) -> None:
         raise InputError(f"cannot be written: {error}", where=str(path), remedy="free space, or set XDG_CACHE_HOME") from None
 
 
-def points_of_residuals(residuals: Sequence[StoredResidual], gpu: str | None = None) -> tuple[list[Point], str, str]:
+def points_of_residuals(
+    residuals: Sequence[StoredResidual], gpu: str | None = None, profile: str | None = None
+) -> tuple[list[Point], str, str]:
     """(points, GPU, profile) of residuals of the target's own kernels under this engine. Raises InputError where GPUs or profiles mix."""
     engine = engine_version()
-    chosen = [line for line in residuals if line.own_kernels and line.engine == engine and gpu in (None, line.gpu)]
+    own = (line for line in residuals if line.own_kernels and line.engine == engine)
+    chosen = [line for line in own if gpu in (None, line.gpu) and profile in (None, line.profile)]
     machines = sorted({(line.gpu, line.profile) for line in chosen})
     if len(machines) > 1:
-        names = ", ".join(f"{name} ({profile})" for name, profile in machines)
+        names = ", ".join(f"{name} ({dated})" for name, dated in machines)
         raise InputError(f"residuals are of several machines: {names}", where="--residuals", remedy="choose one with --gpu and --profile")
     points = [
         Point(
@@ -125,5 +128,5 @@ def points_of_residuals(residuals: Sequence[StoredResidual], gpu: str | None = N
         )
         for line in chosen
     ]
-    name, profile = machines[0] if machines else ("", "")
-    return points, name, profile
+    name, dated = machines[0] if machines else ("", "")
+    return points, name, dated
