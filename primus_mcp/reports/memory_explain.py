@@ -32,9 +32,10 @@ def explain_lines(
         lines.append(load_text(config, loads, cluster))
     if memory.device_bytes <= cluster.memory_cap_bytes:
         return lines
+    goal = "makes it fit" if memory.fits(cluster.hbm_bytes) == "does_not_fit" else "brings it under the cap"
     if not fitting:
-        return [*lines, "no change of one or two knobs makes it fit"]
-    lines.append("what makes it fit, fastest first:")
+        return [*lines, f"no change of one or two knobs {goal}"]
+    lines.append(f"what {goal}, fastest first:")
     lines += [
         f"  {change.text:52} {change.result.memory_per_gpu_gb:7.1f} GB {change.result.tokens_per_s_per_gpu:10,.0f} tokens/s/GPU"
         for change in fitting

@@ -40,7 +40,7 @@ def memory_png(memory: MemoryProjection, cluster: Cluster, *, title: str) -> byt
     axes.set_title(title.replace(": ", "\n", 1), loc="left", fontsize=10, color=_DARK)
     axes.set_xlabel("pipeline rank")
     axes.set_ylabel("GB of a GPU")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.margins(y=0.12)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)

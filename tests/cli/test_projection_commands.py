@@ -46,6 +46,13 @@ def test_exit_code_three_says_that_it_does_not_fit(capsys: pytest.CaptureFixture
     assert main(["memory", *MOE, "--micro-batch-size", "1", "--enable-deepep", "--sync-free-stage", "1", "--json"]) == 0
 
 
+def test_memory_that_fits_but_is_over_the_cap_is_not_told_that_it_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    layers = ["--set", "recompute_granularity=full", "--set", "recompute_num_layers=10"]
+    assert main(["memory", *MOE, "--micro-batch-size", "8", "--enable-deepep", *layers]) == 0
+    out = capsys.readouterr().out
+    assert "over the cap" in out and "what brings it under the cap, fastest first:" in out and "makes it fit" not in out
+
+
 def test_memory_says_what_dominates_on_which_rank_and_which_single_change_fits(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["memory", *MOE, "--micro-batch-size", "32"]) == 3
     out = capsys.readouterr().out

@@ -58,6 +58,16 @@ def test_fsdp2_holds_a_gathered_layer_and_the_root_group() -> None:
     assert rank.components["unsharded_layers"] == layer * 2 + matrix * 2 + (matrix + 1024) * 4
 
 
+def test_fsdp2_has_resharded_its_layers_when_the_optimizer_steps() -> None:
+    """Forty layers on 2 GPUs: the fp32 copy of the owned gradients (4 B / 2) is more than any activation with the gathered layers."""
+    arch = dense(40, 1024, 4096, 8, 4, 1280, 128)
+    rank = run(arch, 2, use_torch_fsdp2=True, use_distributed_optimizer=False, gradient_accumulation_fusion=False).worst
+    parameters = 40 * 15_730_688 + 2 * 1280 * 1024 + 1024
+    assert rank.peak_moment == "optimizer step" and "unsharded_layers" not in rank.components
+    assert rank.components["optimizer_step"] == parameters * 4 // 2
+    assert rank.allocated_bytes - rank.components["workspaces"] == parameters * (16 + 4) // 2
+
+
 def test_mixtral_tp1_ep8() -> None:
     """Mixtral 8x7B on 8 GPUs: dense 1,605.6 M, experts 5,637.1 M a rank; expert DP 1, so experts cost 18 bytes unsharded.
 

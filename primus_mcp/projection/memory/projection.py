@@ -176,11 +176,11 @@ def _fully_sharded(run: _Run, stage: Stage, peak: Peak) -> dict[str, int]:
 def _rank_memory(run: _Run, stage: Stage, states: _States, peak: Peak) -> RankMemory:
     activation = peak.total_bytes
     gathered = _fully_sharded(run, stage, peak) if run.config.use_torch_fsdp2 else {}
-    at_step = states.step_bytes > activation
-    inside = {"optimizer_step": round(states.step_bytes)} if at_step else peak.components
-    components = {**states.components, **gathered, **stage_buffers(stage, run.settings), **run.workspaces, **inside}
-    allocated = sum(components.values())
     varying = activation + sum(gathered.values()) if gathered else activation
+    at_step = states.step_bytes > varying
+    inside = {"optimizer_step": round(states.step_bytes)} if at_step else {**gathered, **peak.components}
+    components = {**states.components, **stage_buffers(stage, run.settings), **run.workspaces, **inside}
+    allocated = sum(components.values())
     slack = round(varying * run.slack.value)
     if slack:
         components["fragmentation"] = slack
