@@ -60,6 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(document(found, config), indent=2))
     else:
         _print(found, cluster)
+    if found.unsaved is not None:
+        raise InputError(found.unsaved, where="--save-benchmark")
     return EXIT_OK if found.memory.fits(cluster.hbm_bytes) != "does_not_fit" else EXIT_NOTHING_FITS
 
 

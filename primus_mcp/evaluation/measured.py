@@ -72,7 +72,9 @@ class BenchmarkSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One configuration, measured and projected. `simulated` is the same projection without the anchor."""
+    """One configuration, measured and projected. `simulated` is the same projection without the anchor; `unsaved` says why the
+    artefact is in no file, though one was wanted.
+    """
 
     plan: ReducedRun
     artefact: Artefact
@@ -82,6 +84,7 @@ class Measured:
     performance: PerformanceProjection
     simulated: PerformanceProjection
     notes: tuple[str, ...]
+    unsaved: str | None = None
 
 
 def plan_for(arch: Architecture, config: TrainingConfig, cluster: Cluster, gpus: int) -> ReducedRun:
@@ -124,8 +127,7 @@ def measured_projection(
     warnings = require_same_device(artefact, cluster, benchmark_arch=settings.benchmark_arch, force=settings.force)
     anchor = anchor_performance(arch, config, cluster, artefact, plan, backend=backend, carry=not settings.measures)
     artefact = with_residuals(artefact, anchor.residuals)
-    if store is not None and measured_new:
-        save(artefact, store)
+    unsaved = _save(artefact, store) if store is not None and measured_new else None
     kept = _keep(anchor, settings.residuals) if measured_new else ()
     memory = project_memory(arch, config, cluster)
     return Measured(
@@ -136,8 +138,18 @@ def measured_projection(
         simulated_memory=memory,
         performance=project_performance(arch, config, cluster, gemm_backend=backend, measured=anchor.measured),
         simulated=project_performance(arch, config, cluster, gemm_backend=backend),
-        notes=(*warnings, *anchor.notes, *kept),
+        notes=(*warnings, *anchor.notes, *kept, *((unsaved,) if unsaved else ())),
+        unsaved=unsaved,
     )
+
+
+def _save(artefact: Artefact, store: Path) -> str | None:
+    """Why the artefact could not be written, None where it was: the figures of a measured run are not lost for a full disk."""
+    try:
+        save(artefact, store)
+    except InputError as error:
+        return f"the artefact is not kept: {error}"
+    return None
 
 
 def _keep(anchor: Anchor, files: tuple[Path, ...]) -> tuple[str, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.model_workload import workload_from_model
 from primus_mcp.measurement.artefact import load
-from primus_mcp.measurement.job import DeviceMemory, Environment, Job, Kernels, RankReport, TransferTime, UnitTime
+from primus_mcp.measurement.job import DeviceMemory, Environment, Job, Kernels, RankReport, TransferTime, UnitFailure, UnitTime
 from primus_mcp.measurement.launch import MeasurementError
 from primus_mcp.measurement.measure import MeasureSettings
 from primus_mcp.space.knobs import TrialConfig
@@ -155,6 +157,49 @@ def test_out_of_memory_is_a_result_and_a_crash_is_not() -> None:
     device.run = fails("crashed")  # type: ignore[method-assign]
     with pytest.raises(MeasurementError, match="says why"):
         evaluator(device).evaluate(TrialConfig(mbs=1))
+
+
+def test_what_a_broken_off_run_had_measured_is_kept_and_only_the_rest_is_measured_again(tmp_path: Path) -> None:
+    store, device = tmp_path / "bench.json", Device()
+
+    def ends_early(job: Job, **_: Any) -> tuple[RankReport, ...]:
+        whole = Device().run(job)[0]
+        late = UnitFailure(key=job.units[2].key, text="the run ended while it was measured")
+        raise MeasurementError("timeout", "it took too long", (whole.model_copy(update={"units": whole.units[:2], "failures": (late,)}),))
+
+    made = evaluator(device, store=store)
+    made._settings = replace(made._settings, runner=ends_early)
+    with pytest.raises(MeasurementError, match=r"2 measured parts are in .*bench\.json: run again"):
+        made.evaluate(TrialConfig(mbs=1))
+    assert len(load(store).units) == 2 and load(store).failures
+    assert evaluator(device, store=store).evaluate(TrialConfig(mbs=1)).iteration_ms is not None
+    (job,) = device.jobs
+    assert len(job.units) == 4 and job.units[-1].key == "dense_mlp:" + job.units[-1].key.partition(":")[2], "what failed comes last"
+    assert not load(store).failures
+
+
+def test_a_full_disk_costs_the_file_not_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    made = evaluator(Device(), store=tmp_path / "bench.json", residuals=(tmp_path / "residuals.jsonl",))
+    result = made.evaluate(TrialConfig(mbs=1))
+    assert result.iteration_ms is not None and "the artefact is not kept" in text_of(result, "benchmark_note")
+    assert "residuals are not kept" in text_of(result, "benchmark_note")
+    assert not [entry.name for entry in tmp_path.iterdir() if not entry.name.endswith(".lock")]
+
+
+def test_a_session_keeps_layers_and_residuals_in_its_out_dir(tmp_path: Path) -> None:
+    device = Device()
+    made = evaluator(device)
+    made.keep_in(tmp_path)
+    made.evaluate(TrialConfig(mbs=1))
+    assert {entry.name for entry in tmp_path.iterdir()} >= {"benchmark.json", "residuals.jsonl"}
+    again = evaluator(device)
+    again.keep_in(tmp_path)
+    again.evaluate(TrialConfig(mbs=1))
+    assert len(device.jobs) == 1
 
 
 def test_figures_of_another_device_are_refused_unless_they_are_meant() -> None:

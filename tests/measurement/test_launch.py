@@ -23,7 +23,7 @@ from primus_mcp.measurement.anchor import anchor_performance
 from primus_mcp.measurement.device_model import cpu_cluster
 from primus_mcp.measurement.job import Job, Kernels, Transfer, TransferKind, Unit
 from primus_mcp.measurement.launch import MeasurementError, run_job
-from primus_mcp.measurement.measure import MeasureSettings, measure
+from primus_mcp.measurement.measure import MeasureSettings, job_for, measure
 from primus_mcp.projection.performance import project_performance
 
 pytestmark = [
@@ -61,6 +61,11 @@ def processes(mark: str) -> list[int]:
             if mark in line:
                 found.append(int(entry.name))
     return found
+
+
+def ranks_of(folder: Path) -> list[int]:
+    """The ranks of the run in a folder, without their launcher."""
+    return [pid for pid in processes(str(folder)) if b"torch.distributed.run" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 90.0) -> bool:
@@ -130,6 +135,69 @@ def test_out_of_memory_is_told_as_such(folder: Path) -> None:
     assert caught.value.failure == "out_of_memory" and not processes(str(folder))
 
 
+def test_a_part_that_its_kernels_refuse_costs_only_itself(folder: Path) -> None:
+    description = job_of("one")
+    arch, config, cluster = architecture_of(description), config_of(description), cpu_cluster(1)
+    plan = plan_for(arch, config, cluster, 1)
+    broken = {unit.key: unit.model_copy(update={"sizes": {**unit.sizes, "groups": 3}}) for unit in plan.units if unit.kind == "attention"}
+    odd = replace(plan, units=tuple(broken.get(unit.key, unit) for unit in plan.units))
+    artefact = measure(odd, None, MeasureSettings(device="cpu", repeats=3, warm_up=1, lock=folder / "lock"))
+    assert len(artefact.units) == len(plan.units) - 1
+    assert [failure.key.split(":")[0] for failure in artefact.failures] == ["attention"] and "Error" in artefact.failures[0].text
+    again = job_for(odd, artefact, MeasureSettings(device="cpu"))
+    assert again is not None and [unit.kind for unit in again.units] == ["attention"]
+    anchor = anchor_performance(arch, config, cluster, artefact, odd, backend="roofline")
+    assert set(anchor.factors["dense"]) == {"attention_core", "dense_mlp"}
+    assert any("attention_rest of dense layers was not measured" in note for note in anchor.notes)
+
+
+def test_a_run_without_any_figure_is_an_error_with_the_first_reason(folder: Path) -> None:
+    odd = Unit(kind="attention_core", sizes={"mbs": 1, "seq": 8, "heads": 4, "groups": 3, "qk_dim": 8, "v_dim": 8, "window": 0})
+    with pytest.raises(MeasurementError, match="no part of the measured run gave a figure; the first: RuntimeError") as caught:
+        run_job(job(odd), lock=folder / "lock")
+    assert caught.value.failure == "crashed" and not caught.value.partial
+
+
+@pytest.mark.parametrize("failure", ["timeout", "out_of_memory"])
+def test_what_was_measured_before_the_end_is_handed_over(folder: Path, failure: str) -> None:
+    slow = Unit(kind="dense_mlp", sizes={"tokens": 16_384, "hidden": 4096, "width": 16_384, "gated": 1})
+    huge = Unit(kind="embedding", sizes={"tokens": 1, "hidden": 1 << 20, "vocab": 1 << 24})
+    last = slow if failure == "timeout" else huge
+    with pytest.raises(MeasurementError) as caught:
+        run_job(job(SMALL, last, limit_s=10.0 if failure == "timeout" else 100.0), lock=folder / "lock")
+    assert caught.value.failure == failure
+    (report,) = caught.value.partial
+    assert [unit.key for unit in report.units] == [SMALL.key]
+    assert [found.key for found in report.failures] == [last.key]
+    assert wait_for(lambda: not processes(str(folder)), 10)
+
+
+def test_a_rank_that_hangs_does_not_hold_the_others_beyond_the_limit(folder: Path) -> None:
+    caught: list[MeasurementError] = []
+
+    def run() -> None:
+        try:
+            run_job(job(SMALL, ranks=2, repeats=ENDLESS, limit_s=20.0), lock=folder / "lock")
+        except MeasurementError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert wait_for(lambda: len(ranks_of(folder)) == 2)
+    os.kill(ranks_of(folder)[0], signal.SIGSTOP)
+    thread.join(150)
+    assert caught and caught[0].failure == "timeout" and wait_for(lambda: not processes(str(folder)), 10)
+
+
+def test_a_device_that_is_not_there_is_named(folder: Path) -> None:
+    if Path("/dev/kfd").exists() or Path("/dev/nvidiactl").exists():
+        pytest.skip("this host has a GPU")
+    gpu = job(SMALL).model_copy(update={"device": "gpu", "number": "bf16"})
+    with pytest.raises(MeasurementError, match=r"sees 0 GPUs here, the run needs 1") as caught:
+        run_job(gpu, lock=folder / "lock")
+    assert caught.value.failure == "crashed" and not processes(str(folder))
+
+
 def test_a_run_over_its_time_is_ended(folder: Path) -> None:
     with pytest.raises(MeasurementError) as caught:
         run_job(job(SMALL, repeats=ENDLESS, limit_s=1.0), lock=folder / "lock")
@@ -155,14 +223,8 @@ def test_a_rank_that_is_killed_ends_the_run_with_a_reason(folder: Path) -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    ranks: list[int] = []
-
-    def found() -> bool:
-        ranks[:] = [pid for pid in processes(str(folder)) if b"torch.distributed.run" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
-        return len(ranks) == 2
-
-    assert wait_for(found)
-    os.kill(ranks[0], signal.SIGKILL)
+    assert wait_for(lambda: len(ranks_of(folder)) == 2)
+    os.kill(ranks_of(folder)[0], signal.SIGKILL)
     thread.join(90)
     assert caught and caught[0].failure == "crashed" and wait_for(lambda: not processes(str(folder)), 10)
 
