@@ -6,6 +6,7 @@ every trial with the workload's arguments | the trial's, so that baseline, trial
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any, Literal
 
 from primus_mcp.errors import InputError, UnsupportedFeatureError
@@ -106,6 +107,27 @@ def _schedule(arguments: Arguments, vpp: int) -> Schedule:
         v_schedule: Schedule = choice(arguments, "zero_bubble_v_schedule_mem_setup", _ZERO_BUBBLE_V)
         return v_schedule
     return "zero-bubble"
+
+
+def _a_rank(arguments: Arguments, key: str, pp: int, least: float) -> tuple[float, ...] | None:
+    """One number for all pipeline ranks, a list with one a rank (longer lists are read as far as there are ranks), or null."""
+    value = arguments[key]
+    if value is None:
+        return None
+    numbers = value if isinstance(value, list) else [value] * pp
+    if len(numbers) < pp:
+        raise InputError(f"has {len(numbers)} entries", where=key, remedy=f"write one number, or one for each of the {pp} pipeline ranks")
+    if not all(isinstance(n, int | float) and not isinstance(n, bool) and isfinite(n) and n >= least for n in numbers):
+        raise InputError(f"is {value!r}", where=key, remedy=f"write numbers of at least {least:g}, or null")
+    return tuple(float(n) for n in numbers[:pp])
+
+
+def _planner(arguments: Arguments, schedule: Schedule, pp: int) -> dict[str, Any]:
+    """What zero-bubble-heuristic plans with; no other schedule reads it (AMD-AGI/Primus primuspipe/pipeline_launcher.py)."""
+    if schedule != "zero-bubble-heuristic":
+        return {}
+    costs = {key: _a_rank(arguments, key, pp, 0.0) for key in ("pp_cost_f", "pp_cost_b", "pp_cost_w")}
+    return {"pp_max_mem": _a_rank(arguments, "pp_max_mem", pp, 1.0), **costs}
 
 
 def _layer_ids(value: Any, total: int) -> tuple[int, ...]:
@@ -306,6 +328,7 @@ def read_training(arguments: Arguments, architecture: Architecture) -> TrainingC
     """
     tp, pp = count(arguments, "tensor_model_parallel_size"), count(arguments, "pipeline_model_parallel_size")
     vpp = _virtual_stages(arguments, architecture, pp)
+    schedule = _schedule(arguments, vpp)
     return TrainingConfig(
         tp=tp,
         pp=pp,
@@ -323,7 +346,8 @@ def read_training(arguments: Arguments, architecture: Architecture) -> TrainingC
         microbatch_group_size=optional_count(arguments, "microbatch_group_size_per_vp_stage"),
         mbs=count(arguments, "micro_batch_size"),
         gbs=count(arguments, "global_batch_size"),
-        schedule=_schedule(arguments, vpp),
+        schedule=schedule,
+        **_planner(arguments, schedule, pp),
         overlap_p2p=vpp > 1 and flag(arguments, "overlap_p2p_comm"),
         use_distributed_optimizer=flag(arguments, "use_distributed_optimizer"),
         use_torch_fsdp2=flag(arguments, "use_torch_fsdp2"),

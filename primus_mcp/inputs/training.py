@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Schedule = Literal["1f1b", "interleaved", "zero-bubble", "zero-bubble-heuristic", "zbv-formatted", "v-half", "v-min"]
+WhatIfSchedule = Literal["seaailab-ilp", "dualpipe", "dualpipe-v"]
+"""Schedules that no key of the trainer selects: priced to compare, never read from arguments."""
 RecomputeGranularity = Literal["none", "selective", "full"]
 RecomputeMethod = Literal["block", "uniform"]
 Fp8Format = Literal["e4m3", "hybrid"]
@@ -15,8 +17,10 @@ GroupedGemm = Literal["legacy", "te", "turbo", "sequential"]
 Optimizer = Literal["adam", "muon", "sgd"]
 FinetuneMethod = Literal["full", "lora"]
 
-V_SCHEDULES: frozenset[str] = frozenset({"zbv-formatted", "v-half", "v-min"})
-SPLIT_WGRAD_SCHEDULES: frozenset[str] = frozenset({"zero-bubble", "zero-bubble-heuristic"}) | V_SCHEDULES
+V_SCHEDULES: frozenset[str] = frozenset({"zbv-formatted", "v-half", "v-min", "dualpipe", "dualpipe-v"})
+SPLIT_WGRAD_SCHEDULES: frozenset[str] = frozenset({"zero-bubble", "zero-bubble-heuristic", "seaailab-ilp"}) | V_SCHEDULES
+TWO_COPY_SCHEDULES: frozenset[str] = frozenset({"dualpipe"})
+"""Every rank holds a stage of each of two copies of the model, which run in opposite directions with half of the micro-batches each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +67,12 @@ class TrainingConfig:
     mbs: int = 1
     gbs: int = 1
     # schedule
-    schedule: Schedule = "1f1b"
+    schedule: Schedule | WhatIfSchedule = "1f1b"
+    pp_max_mem: tuple[float, ...] | None = None
+    """What zero-bubble-heuristic plans with: most live micro-batches of each rank, and costs of F, B and W a rank; None: its defaults."""
+    pp_cost_f: tuple[float, ...] | None = None
+    pp_cost_b: tuple[float, ...] | None = None
+    pp_cost_w: tuple[float, ...] | None = None
     overlap_p2p: bool = False
     # data parallel and optimizer
     use_distributed_optimizer: bool = True

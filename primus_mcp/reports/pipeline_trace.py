@@ -17,6 +17,7 @@ from primus_mcp.projection.performance.stages import stage_cost
 from primus_mcp.projection.pipeline import TracedTask, build_order, stage_times, trace
 from primus_mcp.projection.pipeline.rules import INTERLEAVED_SCHEDULES
 from primus_mcp.projection.placement import place
+from primus_mcp.projection.planner import planner_of
 
 MAX_TASKS = 40_000
 """Longer iterations are traced as their first micro-batches; the steady state repeats."""
@@ -50,7 +51,7 @@ def pipeline_trace(
         group = config.microbatch_group_size or placement.pp
         shown = max(group, shown - shown % group)
     group_size = config.microbatch_group_size if name == "interleaved" else None
-    order = build_order(name, placement.pp, placement.vpp, shown, group_size)
+    order = build_order(name, placement.pp, placement.vpp, shown, group_size, planner_of(config))
     times = stage_times(
         len(stages),
         tuple(stage.forward_s for stage in stages),

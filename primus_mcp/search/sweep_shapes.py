@@ -141,6 +141,7 @@ def light_stages(arch: Architecture, tp: int, ep: int, etp: int, shape: Shape) -
                 placeholder_bytes=0.0,
                 largest_layer_parameters=max(sizes, default=0),
                 layer_parameters=sum(sizes),
+                like=rank,
             )
         )
     return tuple(stages)
@@ -159,11 +160,13 @@ class States:
 def fullest_states(schedule: ScheduleKey, rank: int) -> States:
     """At most STATES_A_RANK states a rank, those that hold most; a forward counts its own micro-batch.
 
-    The heuristic schedule takes long to plan: its warm-up holds at least as many as 1F1B's, min(m, PP - rank) (tested).
+    The heuristic schedule takes long to plan: its warm-up holds at least as many as 1F1B's, min(m, PP - rank) (tested), with its own
+    costs and no cap; with others at least one.
     """
-    name, pp, vpp, micro_batches, group = schedule
+    name, pp, vpp, micro_batches, group, planner = schedule
     if name == "zero-bubble-heuristic":
-        return States(live=np.array([[float(min(micro_batches, pp - rank))]]), pending=np.zeros((1, 1)), backward=(-1,))
+        least = 1 if planner else min(micro_batches, pp - rank)
+        return States(live=np.array([[float(least)]]), pending=np.zeros((1, 1)), backward=(-1,))
     rows: dict[tuple[tuple[int, ...], tuple[int, ...], int], None] = {}
     for state in live_states(name, pp=pp, vpp=vpp, micro_batches=micro_batches, group_size=group)[rank]:
         live = list(state.forward_live)

@@ -9,6 +9,7 @@ from primus_mcp.projection.performance.projection import rates_for
 from primus_mcp.projection.performance.stages import stage_cost
 from primus_mcp.projection.pipeline import build_order, stage_times, trace
 from primus_mcp.projection.placement import place
+from primus_mcp.projection.planner import planner_of
 from primus_mcp.search.sweep_result import SweepResult
 from primus_mcp.space.knobs import TrialConfig
 
@@ -34,7 +35,7 @@ def winner_timeline(evaluator: Evaluator, result: SweepResult) -> list[Task]:
     per_micro_batch = 3 * config.pp * config.vpp
     most = max(2 * config.pp, MAX_TASKS // per_micro_batch // config.pp * config.pp)
     name = schedule_name(config)
-    order = build_order(name, config.pp, config.vpp, min(placement.micro_batches, most))
+    order = build_order(name, config.pp, config.vpp, min(placement.micro_batches, most), planner=planner_of(config))
     times = stage_times(
         len(stages),
         tuple(stage.forward_s for stage in stages),

@@ -9,12 +9,14 @@ from functools import lru_cache
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.memory.profile import GROUPS, ZERO, Moment, Profile, Vector, add
 from primus_mcp.projection.memory.stage import Stage
+from primus_mcp.projection.pipeline.heuristic import PlannerCosts
 from primus_mcp.projection.pipeline.live import LiveState, live_states, states_by_gradients
 from primus_mcp.projection.pipeline.rules import overlapped_schedule
+from primus_mcp.projection.planner import planner_of
 
 _COMPONENTS = ("pinned_for_weight_gradients", "transient", *(f"saved_{group}" for group in GROUPS))
-ScheduleKey = tuple[str, int, int, int, int | None]
-"""Schedule, PP, VPP, micro-batches, group size."""
+ScheduleKey = tuple[str, int, int, int, int | None, PlannerCosts | None]
+"""Schedule, PP, VPP, micro-batches, group size, what a planned schedule plans with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,16 +40,16 @@ class Peak:
 def schedule_key(config: TrainingConfig, micro_batches: int) -> ScheduleKey:
     """What live states depend on. Overlapping the expert exchange with another micro-batch holds one chunk more."""
     name = overlapped_schedule(config.schedule) if config.overlap_moe_a2a else config.schedule
-    return name, config.pp, config.vpp, micro_batches, config.microbatch_group_size
+    return name, config.pp, config.vpp, micro_batches, config.microbatch_group_size, planner_of(config)
 
 
 @lru_cache(maxsize=65536)
 def stage_peak(stage: Stage, schedule: ScheduleKey) -> Peak:
     """The highest moment of one pipeline rank under a schedule."""
-    name, pp, vpp, micro_batches, group = schedule
+    name, pp, vpp, micro_batches, group, planner = schedule
     if stage.chunk_gradients_bytes:
         return _accumulating_peak(stage, schedule)
-    states = live_states(name, pp=pp, vpp=vpp, micro_batches=micro_batches, group_size=group)
+    states = live_states(name, pp=pp, vpp=vpp, micro_batches=micro_batches, group_size=group, planner=planner)
     return highest_moment(states[stage.rank], stage.profiles)
 
 
@@ -56,7 +58,7 @@ def _accumulating_peak(stage: Stage, schedule: ScheduleKey) -> Peak:
 
     An interleaved rank that runs all its forward passes first has most activations while it has few gradients.
     """
-    name, pp, vpp, micro_batches, group = schedule
+    name, pp, vpp, micro_batches, group, _ = schedule
     by_gradients = states_by_gradients(name, pp=pp, vpp=vpp, micro_batches=micro_batches, group_size=group)[stage.rank]
     peaks = [
         replace(highest_moment(states, stage.profiles), gradients_bytes=sum(stage.chunk_gradients_bytes[chunk] for chunk in held))

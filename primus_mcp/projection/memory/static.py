@@ -1,6 +1,7 @@
 """What lies in memory from the first step to the last: weights, main gradients, optimizer states, FP8 copies.
 
 N_d dense and N_x routed-expert elements of a rank; shards: dp * cp for dense, expert_dp for experts (Megatron's distributed optimizer).
+Two copies of the model (DualPipe) double N and the shards: each is a replica of the other, held by other ranks.
   weights 2 (N_d + N_x); main gradients g (N_d + N_x), never sharded; optimizer o (N_d / (dp cp) + N_x / expert_dp)
 With g = 4 and o = 4 + 4 + 4 that is 18 B a parameter unsharded. Torch FSDP2 divides all three by dp * cp, but not FP8 copies.
 Source: NVIDIA/Megatron-LM core/optimizer/distrib_optimizer.py; 14 B200 runs within 0.33%.
@@ -43,12 +44,12 @@ def optimizer_bytes_per_parameter(config: TrainingConfig) -> float:
 def static_memory(stage: Stage, arch: Architecture, config: TrainingConfig, placement: Placement) -> StaticMemory:
     """Static bytes of one pipeline rank."""
     held = stage.parameters
-    shards = placement.dp * config.cp
+    shards = placement.replicas * config.cp
     if config.finetune == "lora":
         return _lora(stage, arch, config, placement)
     if config.use_torch_fsdp2:
         return _fully_sharded(stage, config, shards)
-    dense_shards, expert_shards = (shards, placement.expert_dp) if config.use_distributed_optimizer else (1, 1)
+    dense_shards, expert_shards = (shards, placement.expert_replicas) if config.use_distributed_optimizer else (1, 1)
     owned = held.dense / dense_shards + held.expert / expert_shards
     primary, copies = _fp8_weights(stage, config)
     return StaticMemory(
@@ -128,7 +129,7 @@ def _lora(stage: Stage, arch: Architecture, config: TrainingConfig, placement: P
     """Frozen weights with their FP8 copies; adapters, rank * (rows + columns) elements a linear, have gradients and states of their own."""
     layers = layer_kinds(arch, placement.of_rank(stage.rank))
     held = adapter_parameters(arch, layers, config.tp, config.ep, config.etp, config.lora_rank, config.lora_targets)
-    shards = (placement.dp * config.cp, placement.expert_dp) if config.use_distributed_optimizer else (1, 1)
+    shards = (placement.replicas * config.cp, placement.expert_replicas) if config.use_distributed_optimizer else (1, 1)
     owned = held.dense / shards[0] + held.expert / shards[1]
     primary, copies = _fp8_weights(stage, config)
     return StaticMemory(

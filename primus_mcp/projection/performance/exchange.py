@@ -83,7 +83,7 @@ def sharded_exchange(
     dense over DP x CP (stride TP), experts over expert DP (stride ETP x EP). Distributed optimizer: reduce-scatter of gradients, then
     all-gather of bf16 (FP8) parameters; plain DDP: one all-reduce. The two groups share the links, so their times add.
     """
-    dense, expert = (placement.dp * config.cp, config.tp), (placement.expert_dp, config.etp * config.ep)
+    dense, expert = (placement.replicas * config.cp, config.tp), (placement.expert_replicas, config.etp * config.ep)
     groups = ((parameters.dense, *dense), (parameters.expert, *expert))
     grad_bytes = config.main_grad_bytes
     if not config.use_distributed_optimizer:
@@ -116,7 +116,7 @@ def fsdp_exchange(
     backward pass (FSDP1's BACKWARD_POST) a layer's gather queues behind the scatter of the one before, which waits for its compute:
     both are exposed (pytorch torch/distributed/fsdp/api.py, BackwardPrefetch).
     """
-    size, stride = placement.dp * config.cp, config.tp
+    size, stride = placement.replicas * config.cp, config.tp
     units = max(layers, 1)
     elements = parameters.total / units
     gather_s = rates.all_gather_s(elements * BF16_BYTES, size, stride)
@@ -126,7 +126,7 @@ def fsdp_exchange(
     hidden_s = usable * backward_s if config.fsdp_backward_prefetch else 0.0
     backward_exposed = max(TIME["dp_floor"] * (gather_s + scatter_s), gather_s + scatter_s - hidden_s)
     share = scatter_s / (gather_s + scatter_s) if scatter_s else 0.0
-    count = units * placement.micro_batches
+    count = units * placement.streamed
     return Exchange(
         gradients_s=count * scatter_s,
         gradients_exposed_s=count * backward_exposed * share,

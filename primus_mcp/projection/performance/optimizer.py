@@ -22,7 +22,9 @@ def step_bytes(config: TrainingConfig) -> float:
 def owned_elements(config: TrainingConfig, placement: Placement, parameters: RankParameters) -> float:
     """Elements that a rank updates. Sharded: dense over DP x CP, experts over expert DP; otherwise all."""
     sharded = config.use_distributed_optimizer or config.use_torch_fsdp2
-    return parameters.dense / (placement.dp * config.cp) + parameters.expert / placement.expert_dp if sharded else float(parameters.total)
+    if not sharded:
+        return float(parameters.total)
+    return parameters.dense / (placement.replicas * config.cp) + parameters.expert / placement.expert_replicas
 
 
 def optimizer_s(rates: Rates, config: TrainingConfig, placement: Placement, parameters: RankParameters) -> float:

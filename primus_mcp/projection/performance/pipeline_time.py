@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.settings import LayerSettings
 from primus_mcp.projection.performance.stages import StageCost
 from primus_mcp.projection.pipeline import Timeline, simulate
+from primus_mcp.projection.pipeline.heuristic import PlannerCosts
+from primus_mcp.projection.pipeline.rules import SOLVED_SCHEDULE
 from primus_mcp.projection.placement import Placement
+from primus_mcp.projection.planner import planner_of
 from primus_mcp.units import BF16_BYTES
 
 _SENDER_WAITS = frozenset({"1f1b", "interleaved"})
@@ -34,8 +39,32 @@ def hop_s(rates: Rates, arch: Architecture, settings: LayerSettings, pp: int, wo
     return rates.point_to_point_s(settings.sharded_tokens(arch) * arch.hidden_size * BF16_BYTES, world // pp, pp)
 
 
-def timeline(config: TrainingConfig, placement: Placement, stages: tuple[StageCost, ...], transfer_s: float) -> Timeline:
-    """One iteration's compute. Megatron's own schedules make the sender wait unless p2p is overlapped (arguments.py:790-803)."""
+def plan_costs(config: TrainingConfig, stages: tuple[StageCost, ...], transfer_s: float) -> PlannerCosts | None:
+    """What a planned schedule plans with: the solver with the real times, the heuristic with the configuration's."""
+    found = planner_of(config)
+    if found is None or config.schedule != SOLVED_SCHEDULE:
+        return found
+    return replace(
+        found,
+        forward=tuple(stage.forward_s for stage in stages),
+        backward=tuple(stage.backward_s for stage in stages),
+        weight=tuple(stage.weight_s for stage in stages),
+        hop=transfer_s,
+    )
+
+
+def timeline(
+    config: TrainingConfig,
+    placement: Placement,
+    stages: tuple[StageCost, ...],
+    transfer_s: float,
+    planner: PlannerCosts | None = None,
+    paired: tuple[StageCost, ...] = (),
+) -> Timeline:
+    """One iteration's compute. Megatron's own schedules make the sender wait unless p2p is overlapped (arguments.py:790-803).
+
+    `paired`: what the stages take while a forward and a backward run overlapped, where that is not what they take alone.
+    """
     name = schedule_name(config)
     return simulate(
         name,
@@ -48,4 +77,6 @@ def timeline(config: TrainingConfig, placement: Placement, stages: tuple[StageCo
         hop_s=transfer_s,
         blocking=name in _SENDER_WAITS and not config.overlap_p2p,
         group_size=config.microbatch_group_size if name == "interleaved" else None,
+        planner=planner,
+        paired_s=(tuple(s.forward_s for s in paired), tuple(s.backward_s + s.weight_s for s in paired)) if paired else None,
     )

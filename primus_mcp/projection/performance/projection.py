@@ -18,11 +18,12 @@ from primus_mcp.projection.performance.exchange import rank_exchange, trained_pa
 from primus_mcp.projection.performance.flops import expert_gemm_flops, model_flops_per_sequence
 from primus_mcp.projection.performance.measured import UNMEASURED, MeasuredParts
 from primus_mcp.projection.performance.optimizer import optimizer_s, owned_elements
-from primus_mcp.projection.performance.pipeline_time import hop_s, timeline
+from primus_mcp.projection.performance.pipeline_time import hop_s, plan_costs, timeline
 from primus_mcp.projection.performance.record import PerformanceProjection
 from primus_mcp.projection.performance.stages import StageCost, stage_cost
 from primus_mcp.projection.performance.warnings import performance_warnings
 from primus_mcp.projection.pipeline import Timeline
+from primus_mcp.projection.pipeline.rules import STREAMED_SCHEDULES
 from primus_mcp.projection.placement import Placement, place
 from primus_mcp.units import TFLOPS
 
@@ -59,14 +60,13 @@ def _rank_time(
     update_s = optimizer_s(rates, config, placement, parameters)
     if update_s_per_element is not None:
         update_s = update_s_per_element * owned_elements(config, placement, parameters)
-    ends_of_model = (placement.owner[0] == rank) + (placement.owner[-1] == rank)
     return RankTime(
         stages=own,
         exchange=rank_exchange(rates, arch, config, placement, rank, parameters, times),
         optimizer_s=update_s,
         end_s=run.rank_end_s[rank],
         busy_s=run.rank_busy_s[rank],
-        sends=placement.micro_batches * (2 * placement.vpp - ends_of_model),
+        sends=placement.streamed * placement.sends_of(rank),
     )
 
 
@@ -76,13 +76,16 @@ def _iteration(
     config: TrainingConfig,
     placement: Placement,
     stages: tuple[StageCost, ...],
+    alone: tuple[StageCost, ...],
     one_hop_s: float,
     update_s_per_element: float | None,
 ) -> tuple[IterationTime, Timeline]:
-    run = timeline(config, placement, stages, one_hop_s)
-    free = timeline(config, placement, stages, 0.0) if one_hop_s else run
+    """`stages`: as they run mostly; `alone`: outside of pairs, the same unless the schedule overlaps two streams."""
+    planner, paired = plan_costs(config, alone, one_hop_s), () if alone == stages else stages
+    run = timeline(config, placement, alone, one_hop_s, planner, paired)
+    free = timeline(config, placement, alone, 0.0, planner, paired) if one_hop_s else run
     ranks = tuple(_rank_time(rates, arch, config, placement, stages, run, rank, update_s_per_element) for rank in range(placement.pp))
-    return iteration_time(ranks, free.step_s, placement.micro_batches, one_hop_s), run
+    return iteration_time(ranks, free.step_s, placement.streamed, one_hop_s), run
 
 
 def project_performance(
@@ -105,8 +108,12 @@ def project_performance(
     placement = place(arch, config, cluster.world_size)
     settings = layer_settings(config)
     stages = tuple(stage_cost(rates, arch, settings, chunk, config.recompute, measured) for chunk in placement.chunks)
+    alone = stages
+    if config.overlap_moe_a2a and config.schedule in STREAMED_SCHEDULES:
+        apart = replace(settings, overlap_moe_a2a=False)
+        alone = tuple(stage_cost(rates, arch, apart, chunk, config.recompute, measured) for chunk in placement.chunks)
     one_hop_s = hop_s(rates, arch, settings, config.pp, cluster.world_size, scatter=config.scatter_p2p)
-    iteration, run = _iteration(rates, arch, config, placement, stages, one_hop_s, measured.update_s_per_element)
+    iteration, run = _iteration(rates, arch, config, placement, stages, alone, one_hop_s, measured.update_s_per_element)
     total_s = iteration.total_s
     flops = config.gbs * model_flops_per_sequence(arch, config.tp, trains_weights=settings.trains_weights)
     precision = gemm_precision(arch, settings)

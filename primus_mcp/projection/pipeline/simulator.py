@@ -117,6 +117,7 @@ def simulate(
     group_size: int | None = None,
     planner: PlannerCosts | None = None,
     exchange_s: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
+    paired_s: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
 ) -> Timeline:
     """One step of a schedule. Stage times are seconds a micro-batch in MODEL order (stage s of pp * vpp, embedding first).
 
@@ -124,12 +125,13 @@ def simulate(
     hop_s: seconds of one transfer between different ranks, one number or one for each of the pp * vpp - 1 boundaries. blocking:
     the sender waits for its transfers (Megatron without overlapped p2p). exchange_s: for the a2a schedules, the part of every
     stage's forward and of its full backward that is expert all-to-all; a pair takes max(compute of both, all-to-all of both).
+    paired_s instead: what every stage's forward and its full backward take of a pair.
     planner: see `build_order`; for seaailab-ilp what its solver plans with, by default the times themselves in 1F1B's memory.
     Raises InputError where the schedule does not exist for the sizes, ValueError for wrong times.
     """
-    if exchange_s is not None and schedule not in PAIRED_SCHEDULES:
+    if (exchange_s or paired_s) and schedule not in PAIRED_SCHEDULES:
         raise InputError(f"{schedule} overlaps no tasks", where="exchange_s", remedy=f"use one of {', '.join(PAIRED_SCHEDULES)}")
-    times = stage_times(pp * vpp, forward_s, backward_s, weight_s, hop_s, exchange_s)
+    times = stage_times(pp * vpp, forward_s, backward_s, weight_s, hop_s, exchange_s, paired_s)
     return _simulated(schedule, pp, vpp, micro_batches, group_size, planner, blocking, times)
 
 

@@ -13,7 +13,8 @@ from primus_mcp.projection.pipeline.order import home_of, stage_of
 class StageTimes:
     """Seconds a micro-batch for every stage in model order (length pp * vpp), and one hop for every boundary between stages.
 
-    forward_exchange_s, backward_exchange_s: the part of a forward, of a full backward that is expert all-to-all, for paired schedules.
+    For paired schedules either forward_exchange_s, backward_exchange_s: the part of a forward, of a full backward that is expert
+    all-to-all; or forward_paired_s, backward_paired_s: what each takes of a pair.
     """
 
     forward_s: tuple[float, ...]
@@ -22,9 +23,13 @@ class StageTimes:
     hop_s: tuple[float, ...]
     forward_exchange_s: tuple[float, ...] = ()
     backward_exchange_s: tuple[float, ...] = ()
+    forward_paired_s: tuple[float, ...] = ()
+    backward_paired_s: tuple[float, ...] = ()
 
     def pair_s(self, forward_stage: int, backward_stage: int) -> float:
-        """A forward overlapped with a full backward: max(compute of both, all-to-all of both); their sum without all-to-all times."""
+        """A forward overlapped with a full backward: what both take of a pair, or max(compute of both, all-to-all of both), or the sum."""
+        if self.forward_paired_s:
+            return self.forward_paired_s[forward_stage] + self.backward_paired_s[backward_stage]
         whole = self.forward_s[forward_stage] + self.backward_s[backward_stage] + self.weight_s[backward_stage]
         if not self.forward_exchange_s:
             return whole
@@ -56,11 +61,14 @@ def stage_times(
     weight_s: tuple[float, ...],
     hop_s: float | tuple[float, ...],
     exchange_s: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
+    paired_s: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
 ) -> StageTimes:
     """Checked stage times. Raises ValueError for a wrong length, a time that is negative or not finite, or more all-to-all than time."""
     hops = hop_s if isinstance(hop_s, tuple) else (hop_s,) * (stages - 1)
     checked = [("forward_s", forward_s, stages), ("backward_s", backward_s, stages), ("weight_s", weight_s, stages)]
     checked.append(("hop_s", hops, stages - 1))
+    if paired_s is not None:
+        checked += [("paired_s of forwards", paired_s[0], stages), ("paired_s of backwards", paired_s[1], stages)]
     if exchange_s is not None:
         checked += [("exchange_s of forwards", exchange_s[0], stages), ("exchange_s of backwards", exchange_s[1], stages)]
     for name, times, length in checked:
@@ -80,4 +88,6 @@ def stage_times(
         hop_s=hops,
         forward_exchange_s=forward_exchange,
         backward_exchange_s=backward_exchange,
+        forward_paired_s=paired_s[0] if paired_s else (),
+        backward_paired_s=paired_s[1] if paired_s else (),
     )
