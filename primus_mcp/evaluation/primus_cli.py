@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -117,7 +117,7 @@ class PrimusEvaluator(Evaluator):
         super().__init__(rules)
         if (problem := checkout_problem(settings.root)) is not None:
             raise InputError(problem, where="--primus-root", remedy="name a checkout of AMD-AGI/Primus")
-        self.settings, self._run = settings, runner
+        self.settings, self._run = replace(settings, root=settings.root.resolve()), runner  # its commands run in that folder
         self.commit = commit_of(settings.root)
         self.measures = settings.profiling == "benchmark"
 
@@ -127,17 +127,18 @@ class PrimusEvaluator(Evaluator):
         return f"primus@{self.commit[:12]}/{self.settings.profiling}/{self.cluster.gpu.name}"
 
     def command(self, what: Literal["memory", "performance"], overlay: Path) -> list[str]:
-        """The argument list; no shell reads it."""
+        """The argument list (flags of AMD-AGI/Primus@0d375567, primus/cli/subcommands/projection.py); no shell reads it."""
         settings, cluster = self.settings, self.cluster
         launcher = [settings.python]
         if settings.profiling == "benchmark":
             launcher += ["-m", "torch.distributed.run", "--standalone", "--nnodes=1", f"--nproc-per-node={settings.gpus}"]
         arguments = [*launcher, str(settings.root / ENTRY), "projection", what, "--config", str(overlay)]
-        if what == "memory":
-            return [*arguments, "--memory-mode", settings.profiling]
-        arguments += ["--target-nodes", str(cluster.num_nodes), "--profiling-mode", settings.profiling, "--gpu-arch", cluster.gpu.name]
+        arguments += ["--target-nodes", str(cluster.num_nodes)]
         if settings.profiling == "benchmark":
             arguments += ["--benchmark-gpus", str(settings.gpus)]
+        if what == "memory":
+            return [*arguments, "--memory-mode", settings.profiling]
+        arguments += ["--profiling-mode", settings.profiling, "--gpu-arch", cluster.gpu.name]
         if settings.hardware_config is not None:
             arguments += ["--hardware-config", str(settings.hardware_config)]
         return arguments
@@ -183,6 +184,7 @@ class PrimusEvaluator(Evaluator):
             "memory_per_gpu_gb": found.total_gb,
             "param_optimizer_gb": found.param_optimizer_gb,
             "activation_gb": found.activation_gb,
+            "memory_upper_gb": found.upper_gb,
             "within_margin": reason is None,
             "reason": reason,
         }

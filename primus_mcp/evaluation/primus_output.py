@@ -11,13 +11,20 @@ from dataclasses import dataclass
 
 MAX_OUTPUT_CHARACTERS = 4_000_000
 _NUMBER = r"([0-9][0-9,]{0,20}(?:\.[0-9]{1,12})?)"
-_MEMORY_HEADER = "Memory Projection Summary on Rank"
+_MEMORY_HEADER, _MEASURED_HEADER = "Memory Projection Summary on Rank", "Per-rank peak memory at"
 _TARGET_HEADER = "Target Configuration ("
 _STATES = re.compile(rf"Param\+Optimizer Memory:\s*{_NUMBER}\s*GB")
 _ACTIVATION = re.compile(rf"Activation Memory[^:\n]{{0,80}}:\s*{_NUMBER}\s*GB")
 _TOTAL = re.compile(rf"Projected Total Memory:\s*{_NUMBER}\s*GB")
+_POINT = re.compile(rf"Point estimate \(per rank\):\s*{_NUMBER}\s*GB")
+_UPPER = re.compile(rf"Upper bound\s+\(per rank\):\s*{_NUMBER}\s*GB")
+_MEASURED_STATES = tuple(
+    re.compile(rf"^\s+{name}\s*:\s*{_NUMBER}\s*GB", re.MULTILINE)
+    for name in (r"Params \(bf16\)", r"Grads\s+\(bf16\)", r"Optimizer \(fp32, DP\)")
+)
+_MEASURED_ACTIVATION = re.compile(rf"^\s+Activations:\s*{_NUMBER}\s*GB", re.MULTILINE)
 _ITERATION = re.compile(rf"Iteration Time:\s*{_NUMBER}\s*ms")
-_TOKENS = re.compile(rf"Tokens/s/GPU:\s*{_NUMBER}")
+_TOKENS = re.compile(rf"Tokens/s/GPU:\s*{_NUMBER}[ \t\r]*\n")
 _WORLD = re.compile(r"Nodes:\s*(\d{1,7}),\s*GPUs:\s*(\d{1,8})")
 _DEGREES = re.compile(r"TP=(\d{1,6}),\s*PP=(\d{1,6}),\s*EP=(\d{1,6}),\s*CP=(\d{1,6}),\s*DP=(\d{1,8})")
 _TRAFFIC = re.compile(rf"^\s+([a-z][a-z0-9_]{{0,40}}):\s*{_NUMBER}\s*ms\b", re.MULTILINE)
@@ -33,11 +40,12 @@ _FAULTS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrimusMemory:
-    """Rank 0, GB of 2**30 bytes."""
+    """Rank 0, GB of 2**30 bytes. `upper_gb`: of a measured projection only."""
 
     param_optimizer_gb: float
     activation_gb: float
     total_gb: float
+    upper_gb: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +76,8 @@ def _last(text: str, header: str) -> str | None:
     position = text.rfind(header)
     if position < 0:
         return None
-    return text[position:].split("\n====", 1)[0]
+    block, rule, _ = text[position:].partition("\n====")
+    return f"{block}\n" if rule else block
 
 
 def _figure(pattern: re.Pattern[str], text: str) -> float | None:
@@ -77,14 +86,31 @@ def _figure(pattern: re.Pattern[str], text: str) -> float | None:
 
 
 def parse_memory(output: str) -> PrimusMemory | None:
-    """The summary of rank 0; None where it is missing or cut."""
-    block = _last(output[-MAX_OUTPUT_CHARACTERS:], _MEMORY_HEADER)
+    """The summary of rank 0, or the report of `--memory-mode benchmark`; None where it is missing or cut."""
+    text = output[-MAX_OUTPUT_CHARACTERS:]
+    block = _last(text, _MEMORY_HEADER)
     if block is None:
-        return None
+        return _measured_memory(text)
     states, activation, total = (_figure(pattern, block) for pattern in (_STATES, _ACTIVATION, _TOTAL))
     if states is None or activation is None or total is None:
         return None
     return PrimusMemory(param_optimizer_gb=states, activation_gb=activation, total_gb=total)
+
+
+def _measured_memory(text: str) -> PrimusMemory | None:
+    """Primus's memory_projection/reports.py@a9c76879: analytic parts, then point estimate and upper bound."""
+    position = text.rfind(_MEASURED_HEADER)
+    if position < 0:
+        return None
+    block = text[position:]  # a rule of equal signs follows its title at once
+    states = [_figure(pattern, block) for pattern in _MEASURED_STATES]
+    activation, point, upper = (_figure(pattern, block) for pattern in (_MEASURED_ACTIVATION, _POINT, _UPPER))
+    if activation is None or point is None or upper is None or upper < point:
+        return None
+    known = [part for part in states if part is not None]
+    if len(known) < len(states):
+        return None
+    return PrimusMemory(param_optimizer_gb=sum(known), activation_gb=activation, total_gb=point, upper_gb=upper)
 
 
 def parse_time(output: str) -> PrimusTime | None:

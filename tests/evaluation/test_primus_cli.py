@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -150,3 +151,55 @@ def test_a_command_that_hangs_is_ended_and_one_that_does_not_exist_is_told(tmp_p
         run_command([str(tmp_path / "nothing")], {}, tmp_path, 1.0)
     answer = run_command([sys.executable, "-c", "import sys; print(sys.stdin.read() == ''); sys.exit(3)"], {}, tmp_path, 30.0)
     assert (answer.code, answer.output.strip()) == (3, "True")
+
+
+def double(folder: Path) -> Path:
+    """A checkout whose command line takes exactly Primus's arguments."""
+    root = folder / "Primus"
+    (root / "primus" / "cli").mkdir(parents=True)
+    source = Path(__file__).with_name("primus_double.py")
+    (root / "primus" / "cli" / "main.py").write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+    return root
+
+
+def driven(settings: PrimusSettings, gpu: str = "mi300x", seq: int = SEQ, **knobs: Any) -> EvaluationResult:
+    workload = workload_from_model("llama3.1_8B", seq_length=seq, gbs=knobs.get("gbs", GBS))
+    rules = Rules(workload=workload, cluster=make_cluster(gpu), axes={}, pins={}, allow_policy=True)
+    return PrimusEvaluator(rules, settings).evaluate(TrialConfig(**{"mbs": 1, "gbs": GBS, **knobs}))
+
+
+def test_its_command_line_takes_every_argument_that_is_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, hardware = double(tmp_path), tmp_path / "hardware.yaml"
+    hardware.write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    result = driven(PrimusSettings(root=Path(root.name), hardware_config=hardware), tp=2)
+    assert (result.memory_per_gpu_gb, result.iteration_ms, result.reason) == (58.0, 4096.0, None)
+    assert result.tokens_per_s_per_gpu == pytest.approx(GBS * SEQ / 4.096 / GPUS, rel=0.001) and result.backend == "primus@unknown"
+
+
+def test_an_argument_that_it_does_not_know_ends_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = PrimusSettings(root=double(tmp_path))
+    command = PrimusEvaluator.command
+    monkeypatch.setattr(PrimusEvaluator, "command", lambda self, what, overlay: [*command(self, what, overlay), "--no-such-flag", "1"])
+    with pytest.raises(PrimusError, match="Override key '--no-such-flag' does not exist"):
+        driven(settings)
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+def test_its_measured_projection_runs_under_torch_s_launcher_and_its_upper_bound_is_kept(tmp_path: Path) -> None:
+    result = driven(PrimusSettings(root=double(tmp_path), profiling="benchmark", gpus=2))
+    assert (result.memory_per_gpu_gb, result.memory_upper_gb, result.param_optimizer_gb) == (62.5, 66.0, 38.0)
+    assert result.source == "benchmark" and result.iteration_ms == 4096.0
+
+
+def test_recorded_words_of_primus_go_through_a_real_process(tmp_path: Path, shared: Path) -> None:
+    root = double(tmp_path)
+    for suite in ("memory", "performance"):
+        text = (shared / "upstream" / "stdout" / f"{suite}_llama3.1_8B_1node.txt").read_text(encoding="utf-8")
+        (root / f"{suite}.txt").write_text(text, encoding="utf-8")
+    result = driven(PrimusSettings(root=root), gpu="mi355x", seq=8192, mbs=4, gbs=256)
+    assert (result.memory_per_gpu_gb, result.activation_gb, result.iteration_ms) == (204.7734, 166.625, 10_339.135)
+    cut = root / "performance.txt"
+    cut.write_text(cut.read_text(encoding="utf-8").rpartition("Tokens/s/GPU")[0], encoding="utf-8")
+    result = driven(PrimusSettings(root=root), gpu="mi355x", seq=8192, mbs=4, gbs=256)
+    assert result.iteration_ms is None and "primus_partial" in codes(result)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from primus_double import memory_text
 
 from primus_mcp.evaluation.primus_output import faults, parse_memory, parse_time
 
@@ -22,6 +23,7 @@ MEMORY = """
   Projected Total Memory: 356.5079 GB
 ====================================================================================================
 """
+MEASURED = memory_text("benchmark")
 TIME = """
 📡 Communication Breakdown:
    gradient_allreduce: 118.240 ms (message: 24192.00 MB) [OVERLAPPED]
@@ -59,8 +61,15 @@ def test_of_several_configurations_the_last_counts() -> None:
 @given(st.integers(0, len(MEMORY)), st.integers(0, len(TIME)))
 def test_a_cut_output_gives_whole_figures_or_none(memory: int, time: int) -> None:
     part, other = parse_memory(MEMORY[:memory]), parse_time(TIME[:time])
-    assert part is None or (part.param_optimizer_gb == 79.2579 and str(356.5079).startswith(str(part.total_gb).rstrip("0").rstrip(".")))
-    assert other is None or (other.iteration_ms == 9057.78 and "3618".startswith(f"{other.tokens_per_s_per_gpu:.0f}"))
+    assert part is None or (part.param_optimizer_gb, part.total_gb) == (79.2579, 356.5079)
+    assert other is None or (other.iteration_ms, other.tokens_per_s_per_gpu) == (9057.78, 3618.0)
+
+
+@given(st.integers(0, len(MEASURED)))
+def test_a_cut_measured_report_gives_whole_figures_or_none(length: int) -> None:
+    found = parse_memory(MEASURED[:length])
+    assert found is None or (found.param_optimizer_gb, found.activation_gb, found.total_gb, found.upper_gb) == (38.0, 20.0, 62.5, 66.0)
+    assert parse_memory(MEASURED) is not None and parse_memory(MEASURED.replace("66.000", "60.000")) is None
 
 
 @given(st.text())

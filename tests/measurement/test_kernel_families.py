@@ -141,7 +141,7 @@ def packages(*names: str) -> dict[str, ModuleType]:
 
 
 @pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def installed(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Make only the named families importable."""
 
     def only(*families: str) -> None:
