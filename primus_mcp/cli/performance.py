@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +132,7 @@ def compare_schedules(arguments: argparse.Namespace, case: Projected) -> None:
     """Every schedule with the virtual stages that it needs, or why it does not exist here."""
     from primus_mcp.projection.pipeline.rules import order_problem
     from primus_mcp.space.knobs import SCHEDULE_OF_KNOB
+    from primus_mcp.space.what_if import WHAT_IF_SCHEDULES
 
     found: list[tuple[str, Projected]] = []
     refused: list[str] = []
@@ -145,12 +147,37 @@ def compare_schedules(arguments: argparse.Namespace, case: Projected) -> None:
             found.append((name, resolve_projection(arguments, changes)[0]))
         except PrimusMcpError as error:
             refused.append(f"{name:30} not here: {error}")
+    found += _what_ifs(found)
     if not found:
         raise InputError("no schedule exists for this configuration", where="--schedule all", remedy="; ".join(refused))
     print(case.title)
     print_table(found, arguments.gemm_backend)
     for line in refused:
         print(line)
+    for name, shown in found:
+        if shown.config.schedule in WHAT_IF_SCHEDULES:
+            print(f"{name}: {WHAT_IF_SCHEDULES[shown.config.schedule]}{_gap(shown, arguments.gemm_backend)}")
+
+
+def _gap(case: Projected, backend: Any) -> str:
+    """How far a solved order may be from the best."""
+    try:
+        warnings = dict(project(case, backend).warnings)
+    except PrimusMcpError:
+        return ""
+    return f"; {warnings['schedule-gap']}" if "schedule-gap" in warnings else ""
+
+
+def _what_ifs(found: list[tuple[str, Projected]]) -> list[tuple[str, Projected]]:
+    """Orders that no trainer runs, on the configuration of a split-backward schedule that it could run."""
+    from primus_mcp.space.what_if import WHAT_IF_SCHEDULES, what_if
+
+    runnable = {shown.config.schedule: shown for _, shown in reversed(found)}
+    split = [runnable[name] for name in ("zero-bubble", "zbv-formatted", "v-half") if name in runnable]
+    if not split:
+        return []
+    bases = [(name, split[-1 if name == "dualpipe-v" else 0]) for name in WHAT_IF_SCHEDULES]
+    return [(f"what-if: {name}", replace(base, config=what_if(base.config, name))) for name, base in bases]
 
 
 def write_pictures(arguments: argparse.Namespace, case: Projected) -> None:

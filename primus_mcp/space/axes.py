@@ -19,7 +19,7 @@ RUNNABLE_SCHEDULES: tuple[PipelineSchedule, ...] = (
     "zbv-greedy-half",
     "zbv-greedy-min",
 )
-"""Values of `pp_schedule` that the trainer can run at some VPP (seaailab-ilp has no key, S1)."""
+"""Values of `pp_schedule` that the trainer can run at some VPP (the others have no key, S1)."""
 
 
 def divisors(number: int, limit: int) -> list[int]:

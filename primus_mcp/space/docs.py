@@ -5,6 +5,7 @@ from __future__ import annotations
 from primus_mcp.space.knobs import KNOBS, SCHEDULE_OF_KNOB, Knob
 from primus_mcp.space.pipeline_keys import PATCHED_SCHEDULE, STOCK_SCHEDULE
 from primus_mcp.space.rules import RULES, Rule
+from primus_mcp.space.what_if import WHAT_IF_SCHEDULES
 
 _INTRODUCTION = """# Knobs and rules
 
@@ -25,6 +26,11 @@ _RULES = """## Rules
 `hard`: the trainer refuses the configuration, or silently runs something else; the source is the line that does it. `policy`: a
 bound of the search, which `--allow-policy` lifts; the workload's own baseline is judged by hard rules only. What the trainer's own
 argument parsing refuses (R1-R3, L1, S16, E18, ...) is refused while the keys are read.
+"""
+_PLANNED = """
+`zerobubble-heuristic` plans its order from the workload's `pp_max_mem` (most live micro-batches of a rank, from the forward to the weight
+gradient; a number or one a rank; null: no limit, all stay alive) and `pp_cost_f`, `pp_cost_b`, `pp_cost_w` (a number or one a rank; null:
+1000). They are read, priced and passed on, not tuned.
 """
 
 
@@ -58,7 +64,16 @@ def _schedule_table() -> str:
         ("auto, VPP > 1", _keys_text(STOCK_SCHEDULE) + ", `num_virtual_stages_per_pipeline_rank` or a layout"),
     ]
     rows += [(f"`{knob}`", f"`pp_algorithm: {schedule}` and the keys below") for knob, schedule in SCHEDULE_OF_KNOB.items()]
-    return _table(("pp_schedule", "trainer keys"), [*rows]) + f"\nWith a `pp_algorithm`: {_keys_text(PATCHED_SCHEDULE)}.\n"
+    return (
+        _table(("pp_schedule", "trainer keys"), [*rows])
+        + f"\nWith a `pp_algorithm`: {_keys_text(PATCHED_SCHEDULE)}.\n{_PLANNED}\n{_what_ifs()}"
+    )
+
+
+def _what_ifs() -> str:
+    rows: list[tuple[str, ...]] = [(f"`{name}`", reason) for name, reason in WHAT_IF_SCHEDULES.items()]
+    head = "No key selects these; `primus-mcp performance --schedule all` prices them beside the others:"
+    return f"{head}\n\n{_table(('pp_schedule', 'why it cannot run'), rows)}"
 
 
 def knobs_markdown() -> str:

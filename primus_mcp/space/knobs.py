@@ -16,7 +16,15 @@ from primus_mcp.inputs.training import TrainingConfig
 KnobValue = int | bool | str | None
 Group = Literal["parallelism", "batch", "schedule", "memory", "moe", "precision"]
 PipelineSchedule = Literal[
-    "auto", "zerobubble", "zerobubble-heuristic", "seaailab-ilp", "zbv-formatted", "zbv-greedy-half", "zbv-greedy-min"
+    "auto",
+    "zerobubble",
+    "zerobubble-heuristic",
+    "seaailab-ilp",
+    "zbv-formatted",
+    "zbv-greedy-half",
+    "zbv-greedy-min",
+    "dualpipe",
+    "dualpipe-v",
 ]
 Granularity = Literal["none", "selective", "full"]
 Fp8Choice = Literal["none", "hybrid", "e4m3", "delayed", "mxfp8"]
@@ -109,7 +117,7 @@ class TrialConfig(BaseModel):
     )  # fmt: skip
     pp_schedule: PipelineSchedule | None = _knob(
         "schedule",
-        "VPP 1: auto, zerobubble, zerobubble-heuristic; VPP 2: auto, zbv-*; else auto; seaailab-ilp has no trainer key and is refused",
+        "VPP 1: auto, zerobubble, zerobubble-heuristic; VPP 2: auto, zbv-*; else auto; seaailab-ilp and dualpipe* no trainer runs: refused",
         "pipeline schedule; auto is Megatron's own 1F1B, interleaved when VPP > 1",
         keys=("patch_primus_pipeline", "pp_algorithm", "patch_zero_bubble"), axis="pp_schedule",
     )  # fmt: skip

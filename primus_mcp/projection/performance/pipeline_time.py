@@ -11,6 +11,7 @@ from primus_mcp.projection.layers.settings import LayerSettings
 from primus_mcp.projection.performance.stages import StageCost
 from primus_mcp.projection.pipeline import Timeline, simulate
 from primus_mcp.projection.pipeline.heuristic import PlannerCosts
+from primus_mcp.projection.pipeline.ilp import solve
 from primus_mcp.projection.pipeline.rules import SOLVED_SCHEDULE
 from primus_mcp.projection.placement import Placement
 from primus_mcp.projection.planner import planner_of
@@ -51,6 +52,19 @@ def plan_costs(config: TrainingConfig, stages: tuple[StageCost, ...], transfer_s
         weight=tuple(stage.weight_s for stage in stages),
         hop=transfer_s,
     )
+
+
+def solved_warnings(config: TrainingConfig, placement: Placement, planner: PlannerCosts | None) -> tuple[tuple[str, str], ...]:
+    """How far a solved order may be from the best: memoised with the order itself."""
+    if config.schedule != SOLVED_SCHEDULE or planner is None:
+        return ()
+    found = solve(placement.micro_batches, planner)
+    solved = f"a program of {found.solved_micro_batches} micro-batches was solved" if found.solved_micro_batches else "too large to solve"
+    state = "proven the shortest" if found.proven else f"at most {found.gap:.2%} longer than any"
+    text = (
+        f"order of {placement.micro_batches} micro-batches from {found.source}, {state} within {max(planner.caps or ()):g} live; {solved}"
+    )
+    return (("schedule-gap", text),)
 
 
 def timeline(

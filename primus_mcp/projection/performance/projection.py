@@ -18,7 +18,7 @@ from primus_mcp.projection.performance.exchange import rank_exchange, trained_pa
 from primus_mcp.projection.performance.flops import expert_gemm_flops, model_flops_per_sequence
 from primus_mcp.projection.performance.measured import UNMEASURED, MeasuredParts
 from primus_mcp.projection.performance.optimizer import optimizer_s, owned_elements
-from primus_mcp.projection.performance.pipeline_time import hop_s, plan_costs, timeline
+from primus_mcp.projection.performance.pipeline_time import hop_s, plan_costs, solved_warnings, timeline
 from primus_mcp.projection.performance.record import PerformanceProjection
 from primus_mcp.projection.performance.stages import StageCost, stage_cost
 from primus_mcp.projection.performance.warnings import performance_warnings
@@ -136,5 +136,8 @@ def project_performance(
         micro_batches=placement.micro_batches,
         backend=rates.gemm.name,
         profile=cluster.profile.name,
-        warnings=performance_warnings(arch, config, cluster, placement, stages),
+        warnings=(
+            *performance_warnings(arch, config, cluster, placement, stages),
+            *solved_warnings(config, placement, plan_costs(config, alone, one_hop_s)),
+        ),
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from primus_mcp.space.knobs import MOE_KNOBS, SCHEDULE_OF_KNOB
 from primus_mcp.space.pipeline_keys import depths, largest_stage, requested_schedule
 from primus_mcp.space.rules.base import Case, RuleBook, megatron, primus
+from primus_mcp.space.what_if import WHAT_IF_SCHEDULES
 
 book = RuleBook()
 _NEUTRAL = {"expert_tensor_parallel_size": None, "use_turbo_deepep": False, "sync_free_stage": 0, "target_ep_size": 1}
@@ -14,9 +15,12 @@ _NEUTRAL = {"expert_tensor_parallel_size": None, "use_turbo_deepep": False, "syn
     "S1", primus("backends/megatron/core/pipeline_parallel/primuspipe/pipeline_launcher.py:52"), "pp_schedule has a trainer algorithm"
 )
 def _has_algorithm(case: Case) -> str | None:
-    if case.trial.pp_schedule == "seaailab-ilp":
+    if case.trial.pp_schedule in WHAT_IF_SCHEDULES:
         known = "1f1b, 1f1b-interleaved, zero-bubble, zero-bubble-heuristic, zbv-formatted, v-half, v-min"
-        return f"pp_schedule seaailab-ilp has no key in the Primus runtime: pp_algorithm takes only the 7 values {known}"
+        return (
+            f"pp_schedule {case.trial.pp_schedule} has no key in the Primus runtime: pp_algorithm takes only the 7 values {known};"
+            f" {WHAT_IF_SCHEDULES[case.trial.pp_schedule]}"
+        )
     return None
 
 
@@ -24,7 +28,7 @@ def _has_algorithm(case: Case) -> str | None:
 def _needs_pipeline(case: Case) -> str | None:
     pp, vpp = depths(case.trial, case.workload.baseline)
     schedule = requested_schedule(case.trial, vpp)
-    if pp == 1 and schedule not in (None, "stock", "seaailab-ilp"):
+    if pp == 1 and schedule not in (None, "stock", *WHAT_IF_SCHEDULES):
         return f"schedule {schedule} needs PP > 1, PP is {pp}"
     return None
 
