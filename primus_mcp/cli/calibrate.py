@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the multipliers, the error before and after, and the band."""
     from primus_mcp.cli.main import EXIT_OK
-    from primus_mcp.measurement.calibration import calibrate, save_calibration
+    from primus_mcp.measurement.calibration import Source, calibrate, save_calibration
     from primus_mcp.measurement.residuals import cache_file, points_of_residuals, read_residuals
     from primus_mcp.validation.rows import read_rows
     from primus_mcp.version import engine_version
@@ -51,7 +51,8 @@ def run(arguments: argparse.Namespace) -> int:
         if not points:
             problem = f"{path} holds no layer measured with the target's own kernels under this engine"
             raise InputError(problem, where="--residuals", remedy="measure with `primus-mcp benchmark` on the GPU")
-    found = calibrate(points, gpu=gpu, profile=profile, engine=engine_version())
+    source: Source = "runs" if arguments.rows is not None else "layers"
+    found = calibrate(points, gpu=gpu, profile=profile, engine=engine_version(), source=source)
     if arguments.save is not None:
         save_calibration(found, arguments.save)
     if arguments.json:
@@ -98,14 +99,16 @@ def points_of(
 def _print(found: Calibration, points: Sequence[Point], skipped: Sequence[tuple[str, str]]) -> None:
     import math
 
-    print(f"{found.points} points on {found.gpu} ({found.profile}), engine {found.engine}")
+    print(f"{found.points} {found.source} on {found.gpu} ({found.profile}), engine {found.engine}")
     for term, value in found.multipliers.items():
         share = sum(point.terms_s[term] for point in points) / sum(point.projected_s for point in points)
         print(f"{term:20} x {value:.3f}   {share:6.1%} of the projected time")
-    print(f"median error        {found.error_before:.1%} before, {found.error_after:.1%} after (on the points it was fitted to)")
+    print(f"median error        {found.error_before:.1%} before, {found.error_after:.1%} after (on what it was fitted to)")
     if found.log_band is None:
-        print("confidence          too few points for a band (3 are needed)")
+        print("confidence          too few for a band (3 are needed)")
     else:
-        print(f"confidence          {found.coverage:.0%} of points left out of the fit were within {math.expm1(found.log_band):.1%}")
+        print(
+            f"confidence          {found.coverage:.0%} of {found.source} left out of the fit were within {math.expm1(found.log_band):.1%}"
+        )
     for name, reason in skipped:
         print(f"- not used: {name}: {reason}")

@@ -19,6 +19,7 @@ from primus_mcp.errors import InputError
 from primus_mcp.measurement.artefact import write_whole
 from primus_mcp.measurement.job import Record
 
+Source = Literal["runs", "layers"]
 Term = Literal["gemm", "attention", "memory_bound", "communication", "host_and_bubble"]
 TERMS: tuple[Term, ...] = ("gemm", "attention", "memory_bound", "communication", "host_and_bubble")
 _GEMM = frozenset({"attention_linear", "mlp", "experts", "shared_expert", "output_layer", "mtp_projection", "router", "mixer_linear"})
@@ -78,6 +79,7 @@ class Calibration(Record):
     profile: str
     engine: str
     multipliers: dict[Term, float]
+    source: Source = Field(default="runs", description="whole runs, or layers: these say nothing about traffic and host time")
     points: int = Field(ge=1)
     names: tuple[str, ...]
     error_before: float
@@ -119,7 +121,9 @@ def _band(points: Sequence[Point], ridge: float) -> tuple[float | None, tuple[tu
     return error, tuple(tuple(fit[term] for term in TERMS) for fit in fits)
 
 
-def calibrate(points: Sequence[Point], *, gpu: str, profile: str, engine: str, ridge: float = RIDGE) -> Calibration:
+def calibrate(
+    points: Sequence[Point], *, gpu: str, profile: str, engine: str, source: Source = "runs", ridge: float = RIDGE
+) -> Calibration:
     """Fit the correction. Raises InputError where there is nothing to fit, or where the fit makes a term negative."""
     if not points:
         raise InputError("no run to calibrate from", where="--rows", remedy="give runs that this GPU and engine can be compared with")
@@ -137,6 +141,7 @@ def calibrate(points: Sequence[Point], *, gpu: str, profile: str, engine: str, r
         gpu=gpu,
         profile=profile,
         engine=engine,
+        source=source,
         multipliers=multipliers,
         points=len(points),
         names=tuple(point.name for point in points),
@@ -162,12 +167,16 @@ def apply_calibration(breakdown_s: Mapping[str, float], calibration: Calibration
     terms_s = terms_of(breakdown_s)
     seconds = corrected_s(terms_s, calibration.multipliers)
     band = calibration.log_band
-    told = f"corrected by {calibration.points} measured runs on {calibration.gpu} ({calibration.profile})"
+    told = f"corrected by {calibration.points} measured {calibration.source} on {calibration.gpu} ({calibration.profile})"
+    if calibration.source == "layers":
+        told += ", traffic and host time as modelled"
     if band is None:
         return Corrected(iteration_s=seconds, low_s=None, high_s=None, text=f"{told}: too few for a confidence band")
     answers = [corrected_s(terms_s, dict(zip(TERMS, fit, strict=True))) for fit in calibration.left_out]
     low, high = min(answers) * math.exp(-band), max(answers) * math.exp(band)
-    text = f"{told}: {calibration.coverage:.0%} of runs like them within {low / seconds - 1:+.1%} to {high / seconds - 1:+.1%}"
+    text = (
+        f"{told}: {calibration.coverage:.0%} of {calibration.source} like them within {low / seconds - 1:+.1%} to {high / seconds - 1:+.1%}"
+    )
     return Corrected(iteration_s=seconds, low_s=low, high_s=high, text=text)
 
 

@@ -102,7 +102,7 @@ def test_a_calibration_is_fitted_saved_and_applied_on_request_only(tmp_path: Pat
     path.write_text("\n".join(json.dumps(row) for row in rows(capsys, 1.2)))
     code, out, err = said(capsys, "calibrate", "--rows", str(path), "--backend", "roofline", "--save", str(saved))
     assert code == 0, err
-    assert "3 points on mi300x" in out and "of points left out" in out
+    assert "3 runs on mi300x" in out and "of runs left out" in out
     plain = json.loads(said(capsys, "evaluate", *MODEL, "--set", "mbs=1", "--json")[1])
     corrected = json.loads(said(capsys, "evaluate", *MODEL, "--set", "mbs=1", "--calibration", str(saved), "--json")[1])
     assert corrected["iteration_ms"] > plain["iteration_ms"]

@@ -146,4 +146,4 @@ def test_measured_layers_are_saved_and_kept_as_residuals(said: Said, tmp_path: P
     assert code == 0 and load(saved).residuals and {line.kind for line in lines} >= {"attention_core", "dense_mlp", "head"}
     assert all(line.gpu == "mi300x" and line.own_kernels and sum(line.terms_s.values()) > 0 for line in lines)
     code, out, _ = said("calibrate", "--residuals", "--save", str(tmp_path / "calibration.json"))
-    assert code == 0 and f"{len(lines)} points on mi300x" in out and "of points left out" in out
+    assert code == 0 and f"{len(lines)} layers on mi300x" in out and "of layers left out" in out
