@@ -105,7 +105,7 @@ def load_workload(arguments: argparse.Namespace) -> Workload:
 
     length: int | None = getattr(arguments, "seq_length", None)
     gbs: int | None = getattr(arguments, "gbs", None)
-    if arguments.hf is not None:
+    if getattr(arguments, "hf", None) is not None:
         return workload_from_hf(arguments.hf, seq_length=length, gbs=gbs)
     if arguments.workload is None:
         return workload_from_model(arguments.model, seq_length=length, gbs=gbs)

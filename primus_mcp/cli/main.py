@@ -37,6 +37,7 @@ COMMANDS: dict[str, str] = {
     "calibrate": "fit a small correction from your own measured runs",
     "import-trace": "time by kernel of a torch profiler or rocprofv3 trace, and where a run differs from the projection",
     "validate": "score the projections against measured runs",
+    "convert": "a Megatron-LM argument list to a Primus workload file, and back",
     "models": "models in the catalogue",
     "gpus": "GPUs in the catalogue",
     "doctor": "what works on this machine, and the remedy for what does not",

@@ -181,7 +181,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
     return parse_text(read_text(path), str(path))
 
 
-def _typed(text: str) -> Any:
+def typed_text(text: str) -> Any:
     """What a substituted text means: null, a boolean, an integer, a float, else the text itself."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
@@ -216,4 +216,4 @@ def substitute(value: Any, environment: Mapping[str, str], where: str, field: st
     text = _PLACEHOLDER.sub(replacement, value)
     if "${" in text:
         raise InputError(f"{field} is {value!r}, which is no ${{VAR:default}}", where=where, remedy="write one plain placeholder")
-    return _typed(text)
+    return typed_text(text)
