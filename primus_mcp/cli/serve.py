@@ -12,7 +12,7 @@ from primus_mcp.errors import InputError
 
 TOKEN_VARIABLE = "PRIMUS_MCP_TOKEN"  # noqa: S105  the name of a variable
 MAX_TOKEN_FILE = 100_000
-ALL_TOOLSETS = ("evaluate", "inspect", "notes", "benchmark", "llm")
+ALL_TOOLSETS = ("evaluate", "search", "inspect", "notes", "benchmark", "llm")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from primus_mcp.search.sweep_result import SweepResult
     from primus_mcp.space.knobs import TrialConfig
 
-LEVELS = (0.9, 0.8, 0.7, 0.6, 0.5)
-"""Shares of the memory cap under which --front looks for the fastest configuration."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Workload, clusters, what may move, conditions."""
@@ -112,6 +109,7 @@ def sweep_one(problem: Problem, arguments: argparse.Namespace) -> SweepResult:
 
     from primus_mcp.evaluation.evaluators import FullEvaluator
     from primus_mcp.search.sweep import sweep
+    from primus_mcp.search.sweep_tools import LEVELS
 
     assert isinstance(problem.evaluator, FullEvaluator)
     console = Console(stderr=True)
@@ -175,6 +173,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from primus_mcp.cli.main import EXIT_NOTHING_FITS, EXIT_OK, EXIT_STOPPED_EARLY
     from primus_mcp.cli.setup import tell_notes
+    from primus_mcp.reports.sweep_document import sweep_document
     from primus_mcp.reports.sweep_text import sensitivity_text, sweep_text
 
     tokens, days = _target(arguments)
@@ -189,7 +188,8 @@ def run(arguments: argparse.Namespace) -> int:
         if result.stopped == "interrupted":
             break
     points = _points(found, arguments, tokens)
-    document = _document(found, points) if arguments.json or arguments.out_dir is not None else {}
+    wanted = arguments.json or arguments.out_dir is not None
+    document = sweep_document([(problem.evaluator, result, sure) for problem, result, sure in found], points) if wanted else {}
     if arguments.out_dir is not None:
         _write(arguments.out_dir, document)
     if arguments.json:
@@ -213,23 +213,24 @@ def _target(arguments: argparse.Namespace) -> tuple[float | None, float | None]:
 def _sensitivity(problem: Problem, result: SweepResult, arguments: argparse.Namespace) -> Sensitivity:
     from primus_mcp.evaluation.evaluators import FullEvaluator
     from primus_mcp.search.sensitivity import sensitivity
+    from primus_mcp.search.sweep_tools import asked_for
     from primus_mcp.space.knobs import TrialConfig
 
     assert isinstance(problem.evaluator, FullEvaluator)
+    allowed = asked_for(problem.evaluator, _only(arguments) or (), arguments.where or "")
     centre, *rivals = (TrialConfig(**one.trial) for one in result.top)
-    return sensitivity(problem.evaluator, centre, rivals=rivals[:4], gemm_backend=arguments.gemm_backend)
+    return sensitivity(problem.evaluator, centre, rivals=rivals[:4], allowed=allowed, gemm_backend=arguments.gemm_backend)
 
 
 def _points(found: Iterable[tuple[Problem, SweepResult, object]], arguments: argparse.Namespace, tokens: float | None) -> list[FrontPoint]:
-    from primus_mcp.search.pareto import front_point
-    from primus_mcp.search.prices import price_of
+    from primus_mcp.search.sweep_tools import cluster_points
 
-    points = []
-    for problem, result, _ in found:
-        cluster = problem.target.cluster
-        price = price_of(cluster.gpu.name, arguments.usd_per_gpu_hour)
-        points += [front_point(one, cluster, price, tokens) for one in (result.by_memory or result.top[:1])]
-    return points
+    price = arguments.usd_per_gpu_hour
+    return [
+        point
+        for problem, result, _ in found
+        for point in cluster_points(problem.evaluator, result, usd_per_gpu_hour=price, target_tokens=tokens)
+    ]
 
 
 def _print_front(points: list[FrontPoint], tokens: float | None, days: float | None) -> None:
@@ -242,29 +243,10 @@ def _print_front(points: list[FrontPoint], tokens: float | None, days: float | N
         print("\n" + deadline_text(points, tokens, days))
 
 
-def _document(found: Iterable[tuple[Problem, SweepResult, Sensitivity | None]], points: list[FrontPoint]) -> dict[str, object]:
-    from primus_mcp.search.pareto import pareto_front
-    from primus_mcp.search.sweep_timeline import winner_timeline
-
-    sweeps = [
-        {
-            **result.model_dump(mode="json"),
-            "sensitivity": None if sure is None else sure.model_dump(mode="json"),
-            "timeline": winner_timeline(problem.evaluator, result),
-        }
-        for problem, result, sure in found
-    ]
-    return {"sweeps": sweeps, "front": [point.model_dump(mode="json") for point in pareto_front(points)]}
-
-
 def _write(folder: Path, document: dict[str, object]) -> None:
-    import json
-
-    from primus_mcp.reports.html import REPORT_NAME, report_html
-    from primus_mcp.reports.html_source import SWEEP_NAME, read_report
+    from primus_mcp.reports.sweep_document import keep_sweep, write_report
     from primus_mcp.trials.storage import RunDirectory
 
     directory = RunDirectory(folder)
-    directory.write(SWEEP_NAME, json.dumps(document, indent=1) + "\n")
-    directory.write(REPORT_NAME, report_html(read_report(folder)))
-    print(f"report in {folder / REPORT_NAME}", file=sys.stderr)
+    keep_sweep(directory, document)
+    print(f"report in {write_report(directory)}", file=sys.stderr)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from primus_mcp.errors import PrimusMcpError
 from primus_mcp.evaluation.evaluators import FullEvaluator
 from primus_mcp.evaluation.rank import is_candidate
+from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.inputs.hardware import Cluster, SoftwareProfile
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.ops.backend import GemmBackend
@@ -117,8 +118,12 @@ def _swings(cluster: Cluster, *, moe: bool) -> Iterator[tuple[str, str, float, C
             yield *IMBALANCE, factor, cluster, factor
 
 
-def one_steps(evaluator: FullEvaluator, centre: TrialConfig) -> list[Step]:
-    """Every neighbour of the centre, priced; those that repeat the centre are left out."""
+Allowed = Callable[[TrialConfig, EvaluationResult], bool]
+NOT_ASKED_FOR = "outside of what was asked for"
+
+
+def one_steps(evaluator: FullEvaluator, centre: TrialConfig, allowed: Allowed = lambda *_: True) -> list[Step]:
+    """Every neighbour of the centre, priced; those that repeat the centre are left out. One that is not allowed has no ratio."""
     base = evaluator.evaluate(centre).tokens_per_s_per_gpu or 0.0
     known, steps = {evaluator.key(centre)}, []
     for label, knobs in neighbours(evaluator.workload, evaluator.cluster, centre):
@@ -132,8 +137,10 @@ def one_steps(evaluator: FullEvaluator, centre: TrialConfig) -> list[Step]:
         except PrimusMcpError as error:
             steps.append(_step(label, trial, None, None, None, str(error)))
             continue
-        rate = result.tokens_per_s_per_gpu if is_candidate(result) else None
-        steps.append(_step(label, trial, rate, result.memory_per_gpu_gb, rate / base if rate and base else None, result.reason))
+        candidate = is_candidate(result)
+        inside = candidate and allowed(trial, result)
+        rate, reason = (result.tokens_per_s_per_gpu, result.reason) if inside else (None, NOT_ASKED_FOR if candidate else result.reason)
+        steps.append(_step(label, trial, rate, result.memory_per_gpu_gb, rate / base if rate and base else None, reason))
     return sorted(steps, key=lambda step: -(step.ratio or 0.0))
 
 
@@ -154,13 +161,19 @@ def _rate(evaluator: FullEvaluator, config: TrainingConfig, cluster: Cluster, lo
 
 
 def sensitivity(
-    evaluator: FullEvaluator, centre: TrialConfig, *, rivals: Sequence[TrialConfig] = (), gemm_backend: GemmBackend = "auto"
+    evaluator: FullEvaluator,
+    centre: TrialConfig,
+    *,
+    rivals: Sequence[TrialConfig] = (),
+    allowed: Allowed = lambda *_: True,
+    gemm_backend: GemmBackend = "auto",
 ) -> Sensitivity:
     """The centre's neighbourhood and what each uncertain rate does to it and to its rivals (the given ones, then its best steps).
 
-    Memory does not depend on rates, so what fits, fits under every swing; more expert load than balanced is not priced in memory here.
+    `allowed`: steps that may be recommended, where not all may. Memory does not depend on rates, so what fits, fits under every swing;
+    more expert load than balanced is not priced in memory here.
     """
-    steps = one_steps(evaluator, centre)
+    steps = one_steps(evaluator, centre, allowed)
     named = [("the winner", centre), *((f"rival {i}", trial) for i, trial in enumerate(rivals, 1))]
     named += [(step.label, TrialConfig(**step.trial)) for step in steps if step.ratio is not None]
     configs: dict[str, tuple[str, TrialConfig, TrainingConfig]] = {}

@@ -1,116 +1,127 @@
-"""The sweep, its front and its sensitivity as plain functions with short answers, for programs that pay by the token."""
+"""The sweep, its front and its sensitivity as plain functions with checked arguments and short answers."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from primus_mcp.errors import InputError
 from primus_mcp.evaluation.evaluators import Evaluator, FullEvaluator
-from primus_mcp.search.pareto import front_point, pareto_front
+from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.search.pareto import FrontPoint, front_point
 from primus_mcp.search.prices import price_of
-from primus_mcp.search.sensitivity import sensitivity
-from primus_mcp.search.sweep import Progress, sweep
-from primus_mcp.search.sweep_result import SweepResult, SweptTrial
-from primus_mcp.space.knobs import KNOBS, TrialConfig
+from primus_mcp.search.sensitivity import Allowed, Sensitivity, sensitivity
+from primus_mcp.search.sweep import Progress, condition_values, sweep
+from primus_mcp.search.sweep_choices import AT_REST
+from primus_mcp.search.sweep_result import SweepResult
+from primus_mcp.search.sweep_where import parse_where
+from primus_mcp.space.knobs import KNOBS, TrialConfig, knob_values, set_knobs
 from primus_mcp.space.parsing import suggest_knob
 
 MAX_TOP = 20
-SHOWN_RULES = 8
 LEVELS = (0.9, 0.8, 0.7, 0.6, 0.5)
+"""Shares of the memory cap under each of which the front looks for the fastest configuration."""
 
 
-def _analytic(evaluator: Evaluator) -> FullEvaluator:
+def analytic(evaluator: Evaluator) -> FullEvaluator:
+    """The same evaluator. Raises InputError for one that measures, or that does not project time."""
     if not isinstance(evaluator, FullEvaluator) or evaluator.fidelity != "simulate":
-        raise InputError("only a simulated evaluator can be swept", where="sweep", remedy="open the session with mode full, simulate")
+        raise InputError(
+            "only a simulated evaluator can be swept", where="sweep", remedy="start with --mode full, without --profiling-mode"
+        )
     return evaluator
 
 
-def _row(one: SweptTrial) -> dict[str, Any]:
-    r = one.result
-    return {
-        "trial": one.trial,
-        "tokens_per_s_per_gpu": round(r.tokens_per_s_per_gpu or 0.0, 1),
-        "memory_per_gpu_gb": round(r.memory_per_gpu_gb or 0.0, 1),
-        "fits_physically": r.fits_physically,
-        "mfu": None if r.mfu is None else round(r.mfu, 4),
-    }
-
-
-def sweep_answer(result: SweepResult) -> dict[str, Any]:
-    """A sweep in about a kilobyte: the best, the proof and where the rest went."""
-    fallen = dict(list(result.counts.fallen.items())[:SHOWN_RULES])
-    return {
-        "proven_under_the_model": result.proven,
-        "gap": result.gap,
-        "legal": result.counts.legal,
-        "priced": result.counts.priced,
-        "over_memory": result.counts.over_memory,
-        "slower": result.counts.slower,
-        "refused_by_rule": fallen,
-        "ties": result.ties,
-        "recommended": result.recommended,
-        "note": result.note,
-        "stopped": result.stopped,
-        "top": [_row(one) for one in result.top],
-    }
+def _check_axes(evaluator: FullEvaluator, axes: Sequence[str]) -> None:
+    """A knob that cannot move would silently be held: it is refused with the reason."""
+    rules = evaluator.rules
+    for name in axes:
+        if name not in KNOBS:
+            raise InputError(f"there is no knob {name!r}", where="axes", remedy=suggest_knob(name))
+        knob = KNOBS[name]
+        reason = None
+        if name in rules.pins:
+            reason = "it is pinned"
+        elif knob.axis is not None and not rules.axes.get(knob.axis, True):
+            reason = f"its axis is off; `optimization: {{axes: {{{knob.axis}: true}}}}` in the cluster YAML switches it on"
+        elif name in AT_REST:
+            reason = "a sweep holds it"
+        elif knob.moe_only and not evaluator.workload.architecture.is_moe:
+            reason = "the model has no experts"
+        if reason is not None:
+            raise InputError(f"{name} cannot move: {reason}", where="axes", remedy="leave it out")
 
 
 def sweep_space(
     evaluator: Evaluator,
     *,
-    axes: Sequence[str] | None = None,
-    where: str | None = None,
+    axes: Sequence[str] = (),
+    where: str = "",
     top: int = 5,
+    levels: Sequence[float] = (),
     progress: Progress | None = None,
     should_stop: Callable[[], bool] = lambda: False,
-) -> tuple[SweepResult, dict[str, Any]]:
-    """The fastest configurations of the whole legal space and the short answer. `axes`: knobs that may move; null: all of the session.
+) -> SweepResult:
+    """The fastest configurations of the whole legal space. `axes`: knobs that may move; none named: all of the session.
 
-    Raises InputError for an unknown knob, a bad condition or an evaluator that measures.
+    Raises InputError for a knob that is unknown or cannot move, a bad condition or an evaluator that measures.
     """
-    for name in axes or ():
-        if name not in KNOBS:
-            raise InputError(f"there is no knob {name!r}", where="axes", remedy=suggest_knob(name))
+    full = analytic(evaluator)
+    _check_axes(full, axes)
     if not 1 <= top <= MAX_TOP:
         raise InputError(f"{top} is not between 1 and {MAX_TOP}", where="top")
-    result = sweep(_analytic(evaluator), only=axes, where=where, top=top, progress=progress, should_stop=should_stop)
-    return result, sweep_answer(result)
+    return sweep(full, only=axes or None, where=where or None, top=top, levels=levels, progress=progress, should_stop=should_stop)
 
 
-def memory_front(
-    evaluator: Evaluator,
-    *,
-    where: str | None = None,
-    usd_per_gpu_hour: float | None = None,
-    target_tokens: float | None = None,
-    progress: Progress | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> list[dict[str, Any]]:
-    """What cannot be beaten in speed, memory headroom, MFU and price at once, with days and dollars for a target of tokens."""
-    full = _analytic(evaluator)
-    result = sweep(full, where=where, levels=LEVELS, progress=progress, should_stop=should_stop)
-    price = price_of(full.cluster.gpu.name, usd_per_gpu_hour)
-    points = pareto_front([front_point(one, full.cluster, price, target_tokens) for one in result.by_memory])
-    return [
-        {
-            **point.model_dump(include={"trial", "headroom_gb", "mfu", "usd_per_million_tokens", "price_source", "days", "usd"}),
-            "tokens_per_s_per_gpu": point.tokens_per_s_per_gpu,
-        }
-        for point in points
-    ]
+def cluster_points(
+    evaluator: Evaluator, result: SweepResult, *, usd_per_gpu_hour: float | None = None, target_tokens: float | None = None
+) -> list[FrontPoint]:
+    """What a cluster offers: the fastest under each memory level that was swept for, else the fastest; with days and dollars."""
+    cluster = evaluator.cluster
+    price = price_of(cluster.gpu.name, usd_per_gpu_hour)
+    return [front_point(one, cluster, price, target_tokens) for one in (result.by_memory or result.top[:1])]
 
 
-def how_sure(evaluator: Evaluator, trial: TrialConfig, *, shown: int = 8) -> dict[str, Any]:
-    """One step along every knob and every uncertain rate +-20%, around a configuration. Raises InputError where it does not run."""
-    full = _analytic(evaluator)
+def asked_for(evaluator: FullEvaluator, axes: Sequence[str], where: str) -> Allowed:
+    """Whether a priced configuration lies in what a sweep with these arguments looks at."""
+    condition, own, pins = parse_where(where or None), knob_values(evaluator.workload.baseline), evaluator.rules.pins
+
+    def allowed(trial: TrialConfig, result: EvaluationResult) -> bool:
+        moved = {name for name, value in set_knobs(trial).items() if value != own.get(name)} - set(pins)
+        return (not axes or moved <= set(axes)) and condition.holds(condition_values(trial, result, evaluator))
+
+    return allowed
+
+
+def sureness(
+    evaluator: Evaluator, trial: TrialConfig, *, rivals: Sequence[TrialConfig] = (), axes: Sequence[str] = (), where: str = ""
+) -> Sensitivity:
+    """See `sensitivity`; nothing outside of `axes` and `where` is recommended. Raises InputError where the configuration does not run."""
+    full = analytic(evaluator)
     legality = full.rules.check(trial)
     if not legality.legal:
         raise InputError(f"this configuration is illegal: {legality.reason}", where="trial")
-    found = sensitivity(full, trial)
+    return sensitivity(full, trial, rivals=rivals, allowed=asked_for(full, axes, where))
+
+
+def sureness_answer(evaluator: Evaluator, found: Sensitivity, *, shown: int = 8) -> dict[str, Any]:
+    """A sensitivity in one or two kilobytes: throughput relative to the configuration's own."""
+    base, own = found.tokens_per_s_per_gpu, knob_values(evaluator.workload.baseline)
+    centre = {**own, **found.trial}
+    steps = [step for step in found.steps[:shown] if step.ratio is not None]
+    changed = [{name: value for name, value in {**own, **step.trial}.items() if value != centre.get(name)} for step in steps]
     return {
         "summary": found.text.splitlines(),
-        "steps": [{"label": step.label, "ratio": None if step.ratio is None else round(step.ratio, 4)} for step in found.steps[:shown]],
-        "swings": [{"what": swing.what, "low": round(swing.low, 1), "high": round(swing.high, 1)} for swing in found.swings[:shown]],
-        "robust": found.rivals[found.robust].trial,
+        "one_step": [{"step": step.label, "change": change, "throughput": step.ratio} for step, change in zip(steps, changed, strict=True)],
+        "rates": [
+            {"rate": swing.what, "at_minus_20_percent": swing.low / base, "at_plus_20_percent": swing.high / base}
+            for swing in found.swings[:shown]
+        ],
     }
+
+
+def with_rivals(line: str, names: Sequence[str]) -> str:
+    """A line of a sensitivity's words, its rivals called by these names and the centre `this one`."""
+    named = re.sub(r"\brival (\d+)\b", lambda found: names[int(found[1]) - 1], line)
+    return named.replace("the winner", "this one")

@@ -13,7 +13,6 @@ from primus_mcp.projection.parameters import total_parameters
 from primus_mcp.server.jobs import ANSWER_WITHIN_S, Job, JobRunner
 from primus_mcp.server.opening import Request
 from primus_mcp.server.sessions import OpenSession, SessionStore
-from primus_mcp.server.wording import for_tools
 from primus_mcp.space.knobs import set_knobs
 from primus_mcp.tools.configuration import baseline_knobs, read_config
 from primus_mcp.tools.registry import LlmReply, Tool, tool
@@ -90,7 +89,7 @@ def opened(entry: OpenSession) -> Opened:
         seq_length=session.workload.architecture.seq_length,
         baseline=baseline_knobs(session),
         pinned=dict(session.pins),
-        notes=[for_tools(text) for text in (*entry.lines, *told, *session.target.warnings)],
+        notes=[*entry.lines, *told, *session.target.warnings],
         resumed_trials=session.resumed,
         best_trial_id=best.trial_id if best else None,
         best_tokens_per_s_per_gpu=best.tokens_per_s_per_gpu if best else None,

@@ -10,6 +10,7 @@ from threading import Event, Lock, Thread
 from typing import Literal
 
 from primus_mcp.errors import InputError, PrimusMcpError
+from primus_mcp.server.wording import for_tools
 from primus_mcp.tools.results import Result
 
 ANSWER_WITHIN_S = 45.0
@@ -73,7 +74,7 @@ class JobRunner:
             job.result = work(job.report, job.stop.is_set)
             job.state = "cancelled" if job.stop.is_set() else "finished"
         except PrimusMcpError as error:
-            job.error, job.state = str(error), "cancelled" if job.stop.is_set() else "failed"
+            job.error, job.state = for_tools(str(error)), "cancelled" if job.stop.is_set() else "failed"
         except Exception:  # noqa: BLE001  a bug must end as a failed job, not as a thread that vanishes
             _log.exception("job %s failed", job.title)
             job.error, job.state = "an internal error; the server's log has the details", "failed"

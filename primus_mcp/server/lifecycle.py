@@ -1,4 +1,7 @@
-"""Serving from start to exit: stdout carries only protocol, and EOF, SIGTERM and SIGINT end the process within a second."""
+"""Serving from start to exit: stdout carries only protocol, and EOF, SIGTERM and SIGINT end the process within a second.
+
+Nothing of the package is imported here at module level: what it imports might print before `stdout_kept_clean` is in force.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,10 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from primus_mcp.server.options import ServeOptions
-
 if TYPE_CHECKING:
     from primus_mcp.server.app import PrimusServer
     from primus_mcp.server.jobs import JobRunner
+    from primus_mcp.server.options import ServeOptions
 
 GRACE_S = 0.5
 

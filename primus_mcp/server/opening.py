@@ -12,7 +12,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-from primus_mcp.api import resolve
+from primus_mcp.api import Problem, resolve
 from primus_mcp.errors import InputError, UnsupportedFeatureError
 from primus_mcp.evaluation.digest import digest
 from primus_mcp.inputs.cluster import TargetCluster, find_hardware_config, parse_cluster
@@ -189,26 +189,32 @@ def run_folder(request: Request, workload: Workload, target: TargetCluster, home
     return home / "runs" / name
 
 
-def start_session(
-    request: Request, fence: Fence, options: ServeOptions, home: Path, folder_on: Callable[[str], Path | None]
-) -> tuple[TuningSession, tuple[str, ...]]:
-    """The session and the lines that say how the baseline was adapted. `folder_on(cluster name)` None: the default place."""
-    workload, target, pins = load_workload(request, fence, options, home), load_cluster(request, fence, options), pins_of(request)
+def resolved(request: Request, fence: Fence, options: ServeOptions, home: Path) -> tuple[Workload, Problem]:
+    """The workload as its file says, and the problem that it is on the cluster."""
+    workload, target = load_workload(request, fence, options, home), load_cluster(request, fence, options)
     problem = resolve(
         workload,
         target,
         gbs=request.global_batch_size or None,
-        pins=pins,
+        pins=pins_of(request),
         allow_policy=options.allow_policy,
         mode=options.mode,
     )
+    return workload, problem
+
+
+def start_session(
+    request: Request, fence: Fence, options: ServeOptions, home: Path, folder_on: Callable[[str], Path | None]
+) -> tuple[TuningSession, tuple[str, ...]]:
+    """The session and the lines that say how the baseline was adapted. `folder_on(cluster name)` None: the default place."""
+    workload, problem = resolved(request, fence, options, home)
     session = TuningSession.open(
         problem.workload,
-        target,
+        problem.target,
         problem.evaluator,
-        folder_on(target.cluster.name) or run_folder(request, workload, target, home),
+        folder_on(problem.target.cluster.name) or run_folder(request, workload, problem.target, home),
         reprice=request.reprice,
         limits=options.limits,
-        pins=pins,
+        pins=problem.rules.pins,
     )
     return session, problem.adapted.lines

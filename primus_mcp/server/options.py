@@ -12,7 +12,7 @@ DEFAULT_PORT = 8765
 MAX_SESSIONS = 64
 MAX_EVALUATIONS = 10_000
 REQUESTS_PER_MINUTE = 6_000
-TOOLSETS: tuple[Toolset, ...] = ("session", "evaluate", "inspect", "notes", "benchmark", "llm")
+TOOLSETS: tuple[Toolset, ...] = ("session", "evaluate", "search", "inspect", "notes", "benchmark", "llm")
 READ_ONLY_PREFIXES = ("get_", "list_", "describe_", "explain_")
 
 

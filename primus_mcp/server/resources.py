@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -25,11 +26,12 @@ from mcp.types import (
 from primus_mcp.errors import PrimusMcpError
 from primus_mcp.server.application import Application, owner_of, session_uri
 from primus_mcp.server.served_tool import told
+from primus_mcp.server.wording import result_for_tools
 from primus_mcp.tools import TOOLS, ToolContext
 from primus_mcp.tools.prompt_files import prompt_text
-from primus_mcp.tools.results import Picture
+from primus_mcp.tools.results import Picture, Reported
 
-JSON, PNG, TEXT, MARKDOWN = "application/json", "image/png", "text/plain", "text/markdown"
+JSON, PNG, HTML, MARKDOWN = "application/json", "image/png", "text/html", "text/markdown"
 GUIDE_URI = "primus://guide"
 PAGE = 50
 PARTS: dict[str, tuple[str, str, str]] = {
@@ -41,6 +43,7 @@ PARTS: dict[str, tuple[str, str, str]] = {
     "axes": ("get_legal_axes", "Every knob and its legal values", JSON),
     "budget": ("get_budget_status", "Limits and what was spent", JSON),
     "plot": ("plot_trials", "Throughput and memory by trial", PNG),
+    "report": ("write_report", "Page with charts of everything tried and swept", HTML),
 }
 """Part of a session's URI: the tool whose answer it is, its description and type."""
 
@@ -50,7 +53,11 @@ def _call(app: Application, name: str, session_id: str, owner: str, arguments: d
     if name == "get_best" and entry.tuning.best().best is None:
         return json.dumps({"trial_id": None, "reason": f"none of {entry.tuning.resumed} trials can be recommended"})
     result = TOOLS[name].function(ToolContext(session=entry.tuning), **arguments)
-    return result.png if isinstance(result, Picture) else result.model_dump_json()
+    if isinstance(result, Reported):
+        return Path(result.path).read_text(encoding="utf-8")
+    if isinstance(result, Picture):
+        return result.png
+    return json.dumps(result_for_tools(result.model_dump(mode="json")), ensure_ascii=False, separators=(",", ":"))
 
 
 async def _read(app: Application, name: str, session_id: str, context: Context[Any, Any], arguments: dict[str, Any]) -> str | bytes:

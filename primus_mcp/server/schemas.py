@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -14,7 +14,7 @@ from primus_mcp.errors import InputError
 from primus_mcp.space.knobs import KNOBS
 from primus_mcp.tools.configuration import ConfigJson
 from primus_mcp.tools.registry import Tool
-from primus_mcp.tools.results import UNLISTED, Result
+from primus_mcp.tools.results import Result
 
 SESSION_ID = "session_id"
 _SHOWN = 80
@@ -49,7 +49,7 @@ def _small(schema: Any) -> Any:
         return schema
     kept = {}
     for key, value in schema.items():
-        if key in _UNSAID or (key == "default" and value in ("", None, 0)) or (key in ("maximum", "minimum") and abs(value) >= _BIG):
+        if key in _UNSAID or (key == "default" and value in ("", None, 0, [])) or (key in ("maximum", "minimum") and abs(value) >= _BIG):
             continue
         if key == "enum":
             value = [choice for choice in value if choice != ""]
@@ -72,45 +72,46 @@ def input_schema(model: type[BaseModel]) -> dict[str, Any]:
 _JSON_TYPES = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
 
 
-def _result_type(annotation: Any) -> dict[str, Any]:
+def _kinds(annotation: Any) -> list[str]:
+    """JSON types that a field of a result may have."""
     if annotation in _JSON_TYPES:
-        return {"type": _JSON_TYPES[annotation]}
+        return [_JSON_TYPES[annotation]]
     origin = get_origin(annotation)
     if origin is Annotated:
-        return _result_type(get_args(annotation)[0])
+        return _kinds(get_args(annotation)[0])
     if origin in (list, dict, Literal):
-        return {"type": {list: "array", dict: "object", Literal: "string"}[origin]}
-    kinds: list[str] = []
-    for argument in get_args(annotation):
-        found = _result_type(argument)["type"]
-        kinds += [found] if isinstance(found, str) else found
-    return {"type": kinds}
+        return [{list: "array", dict: "object", Literal: "string"}[origin]]
+    return [kind for argument in get_args(annotation) for kind in _kinds(argument)]
 
 
 def output_schema(result: type[Result]) -> dict[str, Any]:
-    """Names and types of a result's main fields. Nothing is required and more may come."""
+    """Names and types of a result's published fields. Nothing is required and more may come. A list of types for one field would be
+    shorter than anyOf, but clients that know a single type only may refuse it.
+    """
     properties: dict[str, Any] = {}
-    for name, field in result.model_fields.items():
-        if not field.exclude and name not in UNLISTED:
-            properties[name] = _result_type(field.annotation)
+    for name in result.published:
+        kinds = [{"type": kind} for kind in _kinds(result.model_fields[name].annotation)]
+        properties[name] = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
     return {"type": "object", "properties": properties}
 
 
 def output_type_name(annotation: Any) -> str:
     """The type of a field in words, for the docs."""
-    kinds = _result_type(annotation)["type"]
-    return kinds if isinstance(kinds, str) else " or ".join(kinds)
+    return " or ".join(_kinds(annotation))
+
+
+_LISTS = (list, Sequence)
 
 
 def _from_text(value: Any, annotation: Any) -> Any:
     """Some clients send lists and objects as JSON text; numbers may come as text too."""
-    if not isinstance(value, str) or get_origin(annotation) is not list:
+    if not isinstance(value, str) or get_origin(annotation) not in _LISTS:
         return value
     text = value.strip()
     try:
         return json.loads(text if text.startswith("[") else f"[{text}]")
     except (ValueError, RecursionError):
-        return value
+        return [word.strip() for word in text.split(",")] if get_args(annotation)[0] is str else value
 
 
 def _refuse_unknown(tool: Tool, arguments: Mapping[str, Any], known: list[str]) -> None:
@@ -140,6 +141,8 @@ def check_arguments(tool: Tool, model: type[BaseModel], arguments: Mapping[str, 
             continue
         if isinstance(value, bool) and field.annotation in (int, float):
             raise InputError(f"is {str(value).lower()}", where=f"{tool.name}: {name}", remedy="write a number")
+        if isinstance(value, list) and any(isinstance(item, bool) for item in value):
+            raise InputError("holds true or false", where=f"{tool.name}: {name}", remedy="write numbers or names")
         given[name] = _from_text(value, field.annotation)
     try:
         checked = model.model_validate(given)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,19 +17,29 @@ from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent, T
 from pydantic import BaseModel, PrivateAttr
 
 from primus_mcp.errors import PrimusMcpError
+from primus_mcp.evaluation.evaluators import Evaluator
 from primus_mcp.server.application import Application, owner_of
 from primus_mcp.server.host import status
 from primus_mcp.server.jobs import ANSWER_WITHIN_S, Job
 from primus_mcp.server.schemas import SESSION_ID, argument_model, check_arguments, input_schema, output_schema
 from primus_mcp.server.sessions import OpenSession
-from primus_mcp.server.wording import for_tools
+from primus_mcp.server.wording import for_tools, result_for_tools
 from primus_mcp.tools.registry import Tool, ToolContext
 from primus_mcp.tools.results import Picture, Result
 from primus_mcp.tools.text import MAX_RESULT_CHARACTERS, clean
 
 MAX_ERROR = 2_000
 POLL_S = 0.1
-SLOW = ("open_session", "set_cluster", "evaluate_simulate", "evaluate_memory_only", "explain_trial", "plot_trials", "export_best")
+SLOW = (
+    "open_session",
+    "set_cluster",
+    "evaluate_simulate",
+    "evaluate_memory_only",
+    "explain_trial",
+    "plot_trials",
+    "write_report",
+    "export_best",
+)
 WAITING = ("get_job", "cancel_job", "query_llm")
 _log = logging.getLogger(__name__)
 
@@ -39,8 +51,8 @@ def told(error: PrimusMcpError) -> str:
 
 def as_call_result(result: Result) -> CallToolResult:
     """Everything in structuredContent, the same as JSON text, and the picture of a plot."""
-    structured = result.model_dump(mode="json")
-    text = result.model_dump_json()
+    structured = result_for_tools(result.model_dump(mode="json"))
+    text = json.dumps(structured, ensure_ascii=False, separators=(",", ":"))
     if len(text) > 4 * MAX_RESULT_CHARACTERS:
         raise ToolError("the result is too large; ask for less (limit, detail)")
     content: list[ContentBlock] = [TextContent(type="text", text=text)]
@@ -100,7 +112,10 @@ class ServedTool(McpTool):
                     await app.trials_landed(opened)
 
     def _context(self, opened: OpenSession) -> ToolContext:
-        return ToolContext(session=opened.tuning, ask_llm=self._app.llm.ask if self._app.llm else None)
+        def elsewhere(gpu: str, nodes: int) -> Evaluator:
+            return self._app.store.problem_on(opened, gpu, nodes).evaluator
+
+        return ToolContext(session=opened.tuning, ask_llm=self._app.llm.ask if self._app.llm else None, elsewhere=elsewhere)
 
     async def _in_thread(self, function: Any) -> Result:
         """Off the event loop. A call that is cancelled leaves its thread to finish: a trial that was begun is logged."""
@@ -113,14 +128,7 @@ class ServedTool(McpTool):
         tool_context, function = self._context(opened), self._entry.function
 
         def work(report: Any, should_stop: Any) -> Result:
-            bound = ToolContext(
-                session=tool_context.session,
-                ask_llm=tool_context.ask_llm,
-                progress=report,
-                should_stop=should_stop,
-                origin=tool_context.origin,
-            )
-            return function(bound, **values)
+            return function(replace(tool_context, progress=report, should_stop=should_stop), **values)
 
         job = self._app.jobs.start(self.name, opened.owner, work)
         try:
@@ -131,7 +139,7 @@ class ServedTool(McpTool):
         if job.state == "running":
             return status(job)
         if job.result is None:
-            raise ToolError(clean(job.error or "no result", MAX_ERROR))
+            raise ToolError(clean(job.error or "it was cancelled before it had a result", MAX_ERROR))
         return job.result
 
     async def _follow(self, job: Job, context: Context[Any, Any]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 
+from primus_mcp.api import Problem
 from primus_mcp.errors import InputError
 from primus_mcp.server.fence import Fence
-from primus_mcp.server.opening import Request, safe_name, start_session
+from primus_mcp.server.opening import Request, resolved, safe_name, start_session
 from primus_mcp.server.options import ServeOptions
 from primus_mcp.session import TuningSession
 from primus_mcp.trials.session_file import SESSION_NAME
@@ -138,6 +139,11 @@ class SessionStore:
         raise InputError(
             "is not a session that is open here", where="session_id", remedy="call open_session again: an out-dir keeps every trial"
         )
+
+    def problem_on(self, entry: OpenSession, gpu: str, nodes: int) -> Problem:
+        """What `set_cluster` to this GPU and size would be about; no session is opened and nothing is written."""
+        changed = replace(entry.request, gpu=gpu or entry.request.gpu, nodes=nodes or entry.request.nodes)
+        return resolved(changed, entry.fence, self.options, self.options.home_of(entry.owner))[1]
 
     def set_cluster(self, entry: OpenSession, changed: Request, *, own_file: bool) -> None:
         """Point a session at another cluster. `own_file`: the cluster text is the one it was opened with."""

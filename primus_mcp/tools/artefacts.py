@@ -10,13 +10,15 @@ from primus_mcp.errors import InputError
 from primus_mcp.evaluation.rank import is_candidate
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.best import best_block, exports_block
+from primus_mcp.reports.html_source import SWEEP_NAME
 from primus_mcp.reports.summary import baseline_of, overlay_name
+from primus_mcp.reports.sweep_document import write_report as report
 from primus_mcp.session import PLOT_NAME, SUMMARY_NAME
 from primus_mcp.space.knobs import TrialConfig
 from primus_mcp.space.overlay import exports
 from primus_mcp.tools.history import find_trial
 from primus_mcp.tools.registry import ToolContext, tool
-from primus_mcp.tools.results import Exported, Picture, SeedsPriced
+from primus_mcp.tools.results import Exported, Picture, Reported, SeedsPriced
 from primus_mcp.trials.log import LOG_NAME
 from primus_mcp.trials.scratchpad import SCRATCHPAD_NAME
 
@@ -57,6 +59,18 @@ def plot_trials(context: ToolContext) -> Picture:
     return Picture(
         png=path.read_bytes(), trials=len(session.history()), best_trial_id=best.trial_id if best else None, path=str(path), next="get_best"
     )
+
+
+@tool("Write the report", toolset="inspect", read_only=False, idempotent=True)
+def write_report(context: ToolContext) -> Reported:
+    """One HTML page with charts of everything that was tried and swept."""
+    session = context.session
+    records, swept = session.history(), (session.folder.path / SWEEP_NAME).is_file()
+    if not records and not swept:
+        raise InputError("nothing was tried yet", where="write_report", remedy="seed_trials, sweep or evaluate_simulate first")
+    session.finish("running")
+    path = report(session.folder)
+    return Reported(path=str(path), bytes=path.stat().st_size, trials=len(records), swept=swept, next="give the user the path")
 
 
 @tool("Export what to run", toolset="inspect", read_only=False, idempotent=True)

@@ -15,7 +15,7 @@ from primus_mcp.space.knobs import KNOBS
 from primus_mcp.tools import TOOLS
 from primus_mcp.tools.configuration import ConfigJson
 
-NOT_FOR_SEARCH = frozenset({"seed_trials", "set_budget", "plot_trials", "export_best"})
+NOT_FOR_SEARCH = frozenset({"seed_trials", "sweep", "set_budget", "plot_trials", "write_report", "export_best"})
 """Verbs over a session that a searching model does not get: it may not move its limits, spend the seeds' or write the artefacts."""
 _BLOCK = re.compile(r"(<!-- begin (\w+) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
 _MARK = re.compile(r"^<!-- (?:begin|end) \w+ -->\n?", re.MULTILINE)

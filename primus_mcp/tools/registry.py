@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Literal, get_type_hints
 
+from primus_mcp.evaluation.evaluators import Evaluator
 from primus_mcp.session import TuningSession
 from primus_mcp.tools.results import Result
 from primus_mcp.trials.log import Origin
 
-Toolset = Literal["session", "evaluate", "inspect", "notes", "benchmark", "llm"]
+Toolset = Literal["session", "evaluate", "search", "inspect", "notes", "benchmark", "llm"]
 Scope = Literal["session", "none", "host"]
 """`session`: the first parameter is a ToolContext; `none`: plain function; `host`: the first parameter is the server's own."""
 
@@ -30,11 +31,15 @@ class LlmReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """What a tool works on: a session, who asks, a language model if one is set up, and how long work reports and stops."""
+    """What a tool works on: a session, who asks, a language model if one is set up, and how long work reports and stops.
+
+    `elsewhere(GPU or "", nodes or 0)`: the evaluator of the session's workload on another cluster; None: there is none but its own.
+    """
 
     session: TuningSession
     origin: Origin = "user"
     ask_llm: Callable[[str, str], LlmReply] | None = None
+    elsewhere: Callable[[str, int], Evaluator] | None = None
     progress: Callable[[int, int, str], None] = lambda _done, _total, _text: None
     should_stop: Callable[[], bool] = lambda: False
 

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from primus_mcp.tools.text import presentable
-
-UNLISTED = frozenset(
-    {
-        "next",
-        "cluster",
-        "dp",
-        "expert_dp",
-        "micro_batches",
-        "source",
-        "repeated",
-        "best_trial_id",
-        "best_tokens_per_s_per_gpu",
-        "baseline_verdict",
-    }
-)
-"""Fields that published schemas leave out: they say themselves what they are."""
 
 
 class Result(BaseModel):
     """Base of all results: what comes in is made presentable before it is checked."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    published: ClassVar[tuple[str, ...]] = ()
+    """Fields that tools/list shows where a tool's result is listed; the others say themselves what they are."""
 
     next: str = Field(default="", description="what to call now")
 
@@ -43,6 +30,17 @@ class Result(BaseModel):
 class MemoryChecked(Result):
     """Legality and memory of one configuration."""
 
+    published: ClassVar[tuple[str, ...]] = (
+        "trial_id",
+        "verdict",
+        "legal",
+        "reason",
+        "memory_per_gpu_gb",
+        "memory_cap_gb",
+        "resolved",
+        "fidelity",
+    )
+
     trial_id: int | None = Field(default=None, description="number in the log if it stands there")
     cluster: str
     verdict: str = Field(description="fits, at risk, over cap, too large, illegal")
@@ -50,7 +48,7 @@ class MemoryChecked(Result):
     reason: str | None = None
     memory_per_gpu_gb: float | None = Field(default=None, description="device memory of the worst rank")
     memory_upper_gb: float | None = None
-    memory_cap_gb: float | None = None
+    memory_cap_gb: float
     param_optimizer_gb: float | None = None
     activation_gb: float | None = None
     memory_breakdown: dict[str, float | None] | None = None
@@ -66,6 +64,8 @@ class MemoryChecked(Result):
 class Evaluated(Result):
     """One configuration with its numbers. Memory in GB of 2**30 bytes, times in ms."""
 
+    published: ClassVar[tuple[str, ...]] = (*MemoryChecked.published, "tokens_per_s_per_gpu", "iteration_ms", "mfu")
+
     trial_id: int | None = Field(default=None, description="number in the log; null: not logged")
     cluster: str
     verdict: str = Field(description="fits, at risk, over cap, too large, illegal")
@@ -80,7 +80,7 @@ class Evaluated(Result):
     comm_breakdown: dict[str, float | None] | None = None
     memory_per_gpu_gb: float | None = Field(default=None, description="device memory of the worst rank")
     memory_upper_gb: float | None = None
-    memory_cap_gb: float | None = Field(default=None, description="usable memory less the margin")
+    memory_cap_gb: float = Field(description="usable memory less the margin")
     param_optimizer_gb: float | None = None
     activation_gb: float | None = None
     dp: int | None = None
@@ -98,6 +98,17 @@ class Evaluated(Result):
 
 class Best(Evaluated):
     """The best trial so far, against the baseline."""
+
+    published: ClassVar[tuple[str, ...]] = (
+        "trial_id",
+        "verdict",
+        "tokens_per_s_per_gpu",
+        "memory_per_gpu_gb",
+        "resolved",
+        "note",
+        "times_baseline",
+        "trials",
+    )
 
     note: str | None = Field(default=None, description="why a faster trial did not win, or a risk")
     baseline_tokens_per_s_per_gpu: float | None = None
@@ -185,6 +196,7 @@ class Explained(Result):
     would_fit: list[dict[str, Any]] = Field(description="single changes that fit, fastest first")
     faster: list[dict[str, Any]] = Field(description="single changes that are faster and fit")
     neighbours_priced: int
+    sensitivity: dict[str, Any] | None = Field(default=None, description="throughput of single steps and of rates 20% off, as a factor")
 
 
 class Comparison(Result):
@@ -209,6 +221,18 @@ class SeedsPriced(Result):
     baseline_tokens_per_s_per_gpu: float | None
 
 
+class Swept(Result):
+    """The fastest of the whole legal space, and where the rest of it went."""
+
+    proven: bool = Field(description="nothing that was swept is faster under the model")
+    top: list[dict[str, Any]] = Field(description="fastest first; of several clusters the best of each, all of the session's own")
+    clusters: list[dict[str, Any]] = Field(description="of each: what is proven, how many are legal, why the others fell")
+    front: list[dict[str, Any]] | None = Field(description="what nothing else beats in speed, headroom, MFU, price and GPUs at once")
+    in_time: str | None = Field(description="the fewest GPUs that train target_tokens in deadline_days")
+    how_sure: list[str] = Field(description="one step on every knob and 20% on every uncertain rate, around the best")
+    confidence: str | None
+
+
 class Picture(Result):
     """The plot of the trials; the PNG is the image content."""
 
@@ -227,6 +251,15 @@ class Exported(Result):
     overlay: str = Field(description="workload YAML that runs exactly this trial")
     overlay_path: str
     files: list[str]
+
+
+class Reported(Result):
+    """A page was written."""
+
+    path: str = Field(description="open it in a browser; it needs no network")
+    bytes: int
+    trials: int
+    swept: bool = Field(description="whether it shows a sweep")
 
 
 class BudgetStatus(Result):

@@ -205,7 +205,7 @@ async def test_resources_show_the_same_as_the_tools(connect: Connect) -> None:
         assert f"primus://sessions/{session_id}/trials" in listed
         for uri in listed:
             content = (await client.read_resource(uri)).contents[0]
-            assert content.mime_type in ("application/json", "text/markdown", "image/png")
+            assert content.mime_type in ("application/json", "text/markdown", "text/html", "image/png")
         best = json.loads((await client.read_resource(f"primus://sessions/{session_id}/best")).contents[0].text)  # type: ignore[union-attr]
         assert best["trial_id"] is None
         await call(client, "evaluate_simulate", config_json={"recompute_granularity": "full"})

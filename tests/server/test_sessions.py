@@ -15,6 +15,7 @@ from primus_mcp.server.app import build_server
 from primus_mcp.server.jobs import JobRunner
 from primus_mcp.server.opening import Request
 from primus_mcp.server.options import ServeOptions
+from primus_mcp.server.resources import PARTS
 from primus_mcp.server.sessions import SessionStore
 from primus_mcp.tools.results import Noted
 
@@ -123,7 +124,7 @@ async def test_many_sessions_are_listed_in_pages(connect: Connect) -> None:
         assert first.next_cursor
         rest = await client.list_resources(cursor=first.next_cursor)
         uris = [str(resource.uri) for resource in (*first.resources, *rest.resources)]
-        assert len(uris) == len(set(uris)) == 1 + 7 * 8
+        assert len(uris) == len(set(uris)) == 1 + 7 * len(PARTS)
         assert rest.next_cursor is None
 
 
