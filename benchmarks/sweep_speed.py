@@ -30,11 +30,12 @@ def main(model: str = "mixtral_8x22B_v0.1", nodes: int = 4) -> None:
     swept = Sweep(price)
     result = swept.run()
     rng = random.Random(0)
-    masks, walk = swept.masks, swept.walk
+    masks, walk = swept.masks, swept.walker.walk()
     trials = []
     for topology in rng.sample(masks.topologies(), 20):
-        for block, _, lever, choice in walk.topology(topology):
-            trials += [walk.trial(block, int(lever[i]), int(choice[i])) for i in rng.sample(range(len(lever)), 1)]
+        for lot, _ in walk.unit([topology]):
+            i = rng.randrange(len(lot.lever))
+            trials.append(walk.trial(lot.block.knobs(int(lot.batch[i])), int(lot.lever[i]), int(lot.choice[i])))
     rng.shuffle(trials)
     start = time.process_time()
     for trial in trials[:SCALAR]:

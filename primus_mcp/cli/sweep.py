@@ -45,6 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out-dir", type=Path, metavar="DIR", help="write sweep.json and report.html there")
     parser.add_argument("--no-cache", action="store_true", help="neither start from what earlier runs found nor keep what this one finds")
+    crew = parser.add_mutually_exclusive_group()
+    crew.add_argument("--jobs", type=positive_count, metavar="N", help="processes (default: one a core); the answer does not depend on it")
+    crew.add_argument("--ray", metavar="ADDRESS", help="spread over a Ray cluster that runs already, for example auto (extra [ray])")
     parser.add_argument("--max-seconds", type=positive_count, metavar="S", help="stop after S seconds with what is known")
     parser.add_argument("--json", action="store_true", help="one JSON document")
     add_engine_arguments(parser)
@@ -109,6 +112,7 @@ def sweep_one(problem: Problem, arguments: argparse.Namespace) -> SweepResult:
 
     from primus_mcp.evaluation.evaluators import FullEvaluator
     from primus_mcp.search.sweep import sweep
+    from primus_mcp.search.sweep_crew import cores
     from primus_mcp.search.sweep_tools import LEVELS
 
     assert isinstance(problem.evaluator, FullEvaluator)
@@ -129,6 +133,8 @@ def sweep_one(problem: Problem, arguments: argparse.Namespace) -> SweepResult:
             top=arguments.top,
             levels=LEVELS if arguments.front else (),
             gemm_backend=arguments.gemm_backend,
+            jobs=arguments.jobs or cores(),
+            ray=arguments.ray,
             progress=show,
             should_stop=lambda: until is not None and time.monotonic() > until,
         )

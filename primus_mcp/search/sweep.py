@@ -5,33 +5,30 @@ Re-scoring ends when the next bound is below what was found: the optimum is then
 
 from __future__ import annotations
 
-import heapq
+import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from primus_mcp.errors import PrimusMcpError
 from primus_mcp.evaluation.evaluators import FullEvaluator
-from primus_mcp.evaluation.rank import AT_RISK_TOLERANCE, is_candidate, rank
+from primus_mcp.evaluation.rank import is_candidate, rank
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.projection.ops.backend import GemmBackend
-from primus_mcp.projection.performance.projection import rates_for
 from primus_mcp.search.seeds import seed_plan
-from primus_mcp.search.sweep_blocks import Walk
-from primus_mcp.search.sweep_bounds import Index, Pricing
-from primus_mcp.search.sweep_choices import Choices, Knobs, choices_of
-from primus_mcp.search.sweep_masks import Block, Masks
-from primus_mcp.search.sweep_result import SweepCounts, SweepResult, SweptTrial
+from primus_mcp.search.sweep_crew import crew_for
+from primus_mcp.search.sweep_found import Candidates, Found, Tally, joined
+from primus_mcp.search.sweep_result import SweepCounts, SweepResult
+from primus_mcp.search.sweep_units import Outcome, SweepProblem, Task, Walker, task_points
 from primus_mcp.search.sweep_where import Condition, parse_where
 from primus_mcp.space.knobs import TrialConfig, set_knobs
-from primus_mcp.units import GIB
+from primus_mcp.version import engine_version
 
 Progress = Callable[[int, int, int, float], None]
-"""(blocks of work done, all of them, legal configurations so far, best tokens/s/GPU so far)."""
+"""(topologies done, all of them, legal configurations so far, best tokens/s/GPU so far)."""
 SEEDS = 24
 """Seeds priced first: the faster the incumbent, the fewer configurations need a second look."""
 EARLY_LOOKS = 40
@@ -39,73 +36,9 @@ EARLY_LOOKS = 40
 MANY_LOOKS = 2_000
 MAX_KEPT = 1_000_000
 """Configurations held for re-scoring; beyond, more of them are priced at once, which raises the incumbent and lets others go."""
-TIE = 1e-9
 CHECKED_POINTS = 200
-
-
-@dataclass
-class Found:
-    """Priced configurations: the best `wanted` distinct ones, and what they were priced as."""
-
-    wanted: int
-    by_key: dict[str, SweptTrial] = field(default_factory=dict)
-    order: list[tuple[float, str]] = field(default_factory=list)
-    """A heap of the best: the slowest of them first."""
-
-    @property
-    def last(self) -> float:
-        """Tokens/s/GPU of the last of the best; 0 while there are fewer than wanted."""
-        return self.order[0][0] if len(self.order) >= self.wanted else 0.0
-
-    @property
-    def best(self) -> float:
-        """Tokens/s/GPU of the best."""
-        return max(self.order)[0] if self.order else 0.0
-
-    def add(self, key: str, trial: TrialConfig, result: EvaluationResult) -> None:
-        """Take in a candidate."""
-        rate = result.tokens_per_s_per_gpu
-        if key in self.by_key or rate is None:
-            return
-        self.by_key[key] = SweptTrial(trial=set_knobs(trial), result=result)
-        if len(self.order) < self.wanted:
-            heapq.heappush(self.order, (rate, key))
-        elif rate > self.order[0][0]:
-            heapq.heapreplace(self.order, (rate, key))
-
-    def sorted(self) -> list[SweptTrial]:
-        """The best, fastest first; equal speed: less memory first."""
-        chosen = [self.by_key[key] for _, key in self.order]
-        chosen.sort(key=lambda one: (-(one.result.tokens_per_s_per_gpu or 0.0), one.result.memory_per_gpu_gb or 0.0))
-        return [one.model_copy(update={"result": one.result.model_copy(update={"trial_id": place})}) for place, one in enumerate(chosen)]
-
-
-Columns = tuple[NDArray[np.float64], Index, Index, Index, Index]
-
-
-@dataclass
-class Open:
-    """Configurations to look at again, as arrays: an upper bound of tokens/s/GPU, memory level, block, lever, choice."""
-
-    blocks: list[Block] = field(default_factory=list)
-    parts: list[Columns] = field(default_factory=list)
-
-    def add(self, block: Block, rate: NDArray[np.float64], level: Index, lever: Index, choice: Index) -> None:
-        """Configurations of one block."""
-        if len(rate):
-            self.blocks.append(block)
-            number = np.full(len(rate), len(self.blocks) - 1, dtype=np.intp)
-            self.parts.append((rate, level, number, lever, choice))
-
-    def take(self) -> Columns:
-        """All of them as one set of arrays, fastest bound first; nothing is left."""
-        none = np.zeros(0, dtype=np.intp)
-        parts = [*self.parts, (np.zeros(0), none, none, none, none)]
-        rate = np.concatenate([part[0] for part in parts])
-        order = np.argsort(-rate, kind="stable")
-        level, number, lever, choice = (np.concatenate([part[i] for part in parts])[order] for i in range(1, 5))
-        self.parts = []
-        return rate[order], level, number, lever, choice
+SMALL_SPACE = 30_000_000
+"""Configurations before any rule that one process walks sooner than others start."""
 
 
 class Sweep:
@@ -121,38 +54,49 @@ class Sweep:
         levels: Sequence[float] = (),
         first: Sequence[TrialConfig] = (),
         gemm_backend: GemmBackend = "auto",
+        jobs: int = 1,
+        ray: str | None = None,
     ) -> None:
-        self._first = tuple(first)
-        self.levels = np.array(sorted({1.0, *levels}, reverse=True)) * evaluator.cluster.memory_cap_bytes
-        self.level_best = np.zeros(len(self.levels))
+        self._first, self._jobs, self._ray = tuple(first), jobs, ray
         self.evaluator, rules = evaluator, evaluator.rules
-        self._only = None if only is None else set(only)
-        self.choices: Choices = choices_of(rules.workload, rules.cluster, axes=rules.axes, pins=rules.pins, only=self._only)
-        self.masks = Masks(rules, self.choices)
+        self._only = None if only is None else frozenset(only)
         self.where = where if isinstance(where, Condition) else parse_where(where)
-        pricing = Pricing(workload=rules.workload, rates=rates_for(rules.cluster, gemm_backend))
-        self.walk = Walk(masks=self.masks, pricing=pricing, cap_bytes=rules.cluster.memory_cap_bytes, where=self.where)
-        self.found, self.open = Found(top), Open()
-        self.slower = self.over_memory = self.priced = 0
-        self._tokens = rules.workload.architecture.seq_length / rules.cluster.world_size
+        shares = sorted({1.0, *levels}, reverse=True) if levels else ()
+        levels_bytes = tuple(share * rules.cluster.memory_cap_bytes for share in shares)
+        problem = SweepProblem(
+            rules=rules,
+            only=self._only,
+            where=self.where.text,
+            levels_bytes=levels_bytes,
+            gemm_backend=gemm_backend,
+            engine=engine_version(),
+        )
+        self.walker = Walker(problem)
+        self.choices, self.masks = self.walker.choices, self.walker.masks
+        self.found, self.tally = Found(top, levels_bytes), Tally()
+        self.open: list[Candidates] = []
+        self.legal = self.excluded = self.blocks = self._kept = 0
+        self.fallen: Counter[str] = Counter()
+        self.disagreements: list[str] = []
 
     def run(self, *, progress: Progress | None = None, should_stop: Callable[[], bool] = lambda: False) -> SweepResult:
-        """Enumerate, bound, re-score. Ctrl-C and `should_stop` end it with what is known."""
-        wall, cpu = time.perf_counter(), time.process_time()
+        """Enumerate, bound, re-score. Ctrl-C and `should_stop` end it with what is known. Raises InputError where Ray cannot be used."""
+        wall, cpu = time.perf_counter(), _cpu_s()
         stopped: str | None = None
+        left = 0
         gap_at = 0.0
         try:
             self._seed()
             stopped = self._enumerate(progress, should_stop)
             gap_at, left = self._rescore(None, should_stop)
         except KeyboardInterrupt:
-            stopped, gap_at, left = "interrupted", float("inf"), 0
+            stopped, gap_at, left = "interrupted", float("inf"), sum(len(part) for part in self.open)
         if stopped is None and should_stop():
             stopped = "cancelled"
-        return self._result(stopped, gap_at, left, time.perf_counter() - wall, time.process_time() - cpu)
+        return self._result(stopped, gap_at, left, time.perf_counter() - wall, _cpu_s() - cpu)
 
     def _seed(self) -> None:
-        """The baseline and the first seeds of the search's own plan, where they lie in the space that is swept."""
+        """The trials that were given and the first seeds of the search's own plan, where they lie in the space that is swept."""
         rules = self.evaluator.rules
         scores: dict[TrialConfig, float | None] = {}
         if self._only is not None:
@@ -166,142 +110,114 @@ class Sweep:
             result = self._price(seed.trial)
             scores[seed.trial] = result.tokens_per_s_per_gpu if result is not None and is_candidate(result) else None
 
-    def _price(self, trial: TrialConfig) -> EvaluationResult | None:
+    def _price(self, trial: TrialConfig, *, enumerated: bool = False) -> EvaluationResult | None:
         """The evaluator's own answer, taken in where it is a candidate; None where the engine cannot price it."""
         try:
             result = self.evaluator.evaluate(trial)
         except PrimusMcpError:
             return None
-        if is_candidate(result) and self.where.holds(_values(trial, result, self.evaluator)):
-            self.found.add(self.evaluator.key(trial), trial, result)
-            below = self.levels >= (result.memory_per_gpu_gb or 0.0) * GIB
-            self.level_best = np.where(below, np.maximum(self.level_best, result.tokens_per_s_per_gpu or 0.0), self.level_best)
+        if is_candidate(result) and self.where.holds(condition_values(trial, result, self.evaluator)):
+            self.found.add(self.evaluator.key(trial), trial, result, enumerated=enumerated)
         return result
 
     def _enumerate(self, progress: Progress | None, should_stop: Callable[[], bool]) -> str | None:
-        topologies = self.masks.topologies()
-        looks = max(1, len(topologies) // 10)
-        for number, topology in enumerate(topologies, 1):
-            if should_stop():
-                return "cancelled"
-            self._topology(topology)
-            if number % looks == 0 or sum(len(part[0]) for part in self.open.parts) > MAX_KEPT:
-                self._rescore(EARLY_LOOKS if number % looks == 0 else MANY_LOOKS, should_stop)
-            if progress is not None:
-                progress(number, len(topologies), self.walk.legal, self.found.best)
+        units = self.walker.units()
+        self.fallen += self.masks.fallen
+        total, done = sum(map(len, units)), 0
+        looks, looked = max(1, total // 10), 0
+        jobs = self._jobs if self.choices.size > SMALL_SPACE else 1
+        crew = crew_for(self.walker, jobs=jobs, ray=self._ray, units=len(units))
+        try:
+            for outcome in crew.outcomes(self._tasks(units), should_stop):
+                if outcome is not None:
+                    self._take(outcome)
+                    done += outcome.topologies
+                if done // looks > looked or self._kept > MAX_KEPT:
+                    self._rescore(EARLY_LOOKS if self._kept <= MAX_KEPT else MANY_LOOKS, should_stop)
+                    looked = done // looks
+                if progress is not None:
+                    progress(done, total, self.legal, self.found.best)
+                if should_stop():
+                    return "cancelled"
+        finally:
+            crew.close()
         return None
 
-    def _topology(self, topology: Knobs) -> None:
-        for block, bounds, lever, choice in self.walk.topology(topology):
-            rate = block.config.gbs * self._tokens / bounds.time_s
-            fast = np.nonzero(rate >= self._floor)[0]
-            self.slower += len(lever) - len(fast)
-            if not len(fast):
-                continue
-            least_bytes = bounds.memory_bytes(fast)
-            inside = least_bytes <= self.walk.cap_bytes
-            fits, level = fast[inside], (self.levels[None, :] >= least_bytes[inside][:, None]).sum(axis=1) - 1
-            matters = self._matters(rate[fits], level)
-            self.over_memory += len(fast) - len(fits)
-            self.slower += len(fits) - int(matters.sum())
-            fits = fits[matters]
-            self.open.add(block, rate[fits], level[matters], lever[fits], choice[fits])
+    def _tasks(self, units: Sequence[tuple[Mapping[str, Any], ...]]) -> Iterator[Task]:
+        """Each with the limits that are known when it is taken."""
+        points = task_points(units, CHECKED_POINTS)
+        for number, topologies in enumerate(units):
+            yield Task(topologies=topologies, limits=self.found.limits, points=points, seed=number)
 
-    def _matters(self, rate: NDArray[np.float64], level: Index) -> NDArray[np.bool_]:
-        """Whether a bound may be among the best, or the best of those that need no more memory than a level."""
-        may: NDArray[np.bool_] = rate >= self._threshold
-        return may | (rate > self.level_best[level]) if len(self.levels) > 1 else may
-
-    @property
-    def _floor(self) -> float:
-        """Below this nothing matters."""
-        return min(self._threshold, float(self.level_best.min())) if len(self.levels) > 1 else self._threshold
-
-    @property
-    def _threshold(self) -> float:
-        """Bounds below this cannot matter: not among the best, nor a safe alternative to a best one that is at risk."""
-        return self.found.last * (1 - AT_RISK_TOLERANCE if self._needs_safe else 1.0)
-
-    @property
-    def _needs_safe(self) -> bool:
-        """Whether the best so far is at risk and no safe one within the tolerance is known."""
-        best = self.found.best
-        near = [
-            one.result for one in self.found.by_key.values() if (one.result.tokens_per_s_per_gpu or 0.0) >= best * (1 - AT_RISK_TOLERANCE)
-        ]
-        return bool(near) and all(result.fits_physically == "at_risk" for result in near)
+    def _take(self, outcome: Outcome) -> None:
+        self.legal += outcome.legal
+        self.excluded += outcome.excluded
+        self.blocks += outcome.blocks
+        self.fallen += outcome.fallen
+        self.tally.slower += outcome.slower
+        self.tally.over(outcome.over, self.found.limits.last)
+        self.disagreements += outcome.disagreements
+        if len(outcome.candidates):
+            self.open.append(outcome.candidates)
+            self._kept += len(outcome.candidates)
 
     def _rescore(self, limit: int | None, should_stop: Callable[[], bool]) -> tuple[float, int]:
         """Price open configurations in the order of their bounds. (bound of the next one, number left that may matter)."""
-        rate, level, number, lever, choice = self.open.take()
-        place = looked = 0
-        while place < len(rate) and rate[place] >= self._floor and (limit is None or looked < limit):
-            if limit is None and looked % 64 == 0 and should_stop():
+        held = joined(self.open)
+        walk, place, looked = self.walker.walk(), 0, 0
+        mine = np.zeros(0, dtype=bool)
+        while place < len(held) and (limit is None or looked < limit):
+            limits = self.found.limits
+            if held.rate[place] < limits.floor or (limit is None and looked % 64 == 0 and should_stop()):
                 break
-            if not self._wanted(float(rate[place]), int(level[place])):
-                self.slower += 1
+            rate, level = float(held.rate[place]), int(held.level[place])
+            mine = limits.matter(held.rate[place : place + 1], held.level[place : place + 1])
+            if not mine[0]:
+                self.tally.slower += 1
                 place += 1
                 continue
-            trial = self.walk.trial(self.open.blocks[number[place]], int(lever[place]), int(choice[place]))
-            result = self._price(trial)
-            fits = result is not None and is_candidate(result)
-            self.priced += fits
-            self.over_memory += not fits
+            result = self._price(
+                walk.trial(held.knobs[held.block[place]], int(held.lever[place]), int(held.choice[place])), enumerated=True
+            )
+            self.tally.priced(rate, level, fits=result is not None and is_candidate(result))
             place, looked = place + 1, looked + 1
-        rest = np.arange(place, len(rate))
-        rest = rest[self._matters(rate[rest], level[rest])]
-        self.slower += len(rate) - place - len(rest)
-        if len(rest):
-            self.open.parts = [(rate[rest], level[rest], number[rest], lever[rest], choice[rest])]
-        return (float(rate[rest[0]]), len(rest)) if len(rest) else (0.0, 0)
-
-    def _wanted(self, rate: float, level: int) -> bool:
-        return rate > self._threshold or (len(self.levels) > 1 and rate > self.level_best[level])
-
-    def _by_memory(self) -> list[SweptTrial]:
-        """The fastest configuration under each memory level, without repeats."""
-        found: dict[str, SweptTrial] = {}
-        for level in self.levels:
-            fitting = [(key, one) for key, one in self.found.by_key.items() if (one.result.memory_per_gpu_gb or 0.0) * GIB <= level]
-            if fitting:
-                key, one = max(
-                    fitting, key=lambda pair: (pair[1].result.tokens_per_s_per_gpu or 0.0, -(pair[1].result.memory_per_gpu_gb or 0.0))
-                )
-                found.setdefault(key, one)
-        return list(found.values())
+        rest = np.arange(place, len(held))
+        rest = rest[self.found.limits.matter(held.rate[rest], held.level[rest])]
+        self.tally.slower += len(held) - place - len(rest)
+        self.open, self._kept = ([held.take(rest)], len(rest)) if len(rest) else ([], 0)
+        return (float(held.rate[rest[0]]), len(rest)) if len(rest) else (0.0, 0)
 
     def _result(self, stopped: str | None, gap_at: float, left: int, wall_s: float, cpu_s: float) -> SweepResult:
         top, best = self.found.sorted(), self.found.best
         ranking = rank([one.result for one in top])
-        fallen = self.masks.fallen + self.walk.fallen
         complete = stopped is None and not left
-        disagreements = self.masks.random_disagreements(CHECKED_POINTS) if stopped is None else []
         rules = self.evaluator.rules
         proven = complete or (stopped is None and gap_at <= best)
+        slower, over_memory, priced = self.tally.settle(self.found.limits)
         return SweepResult(
             workload=rules.workload.name,
             cluster=rules.cluster.name,
             gpus=rules.cluster.world_size,
             counts=SweepCounts(
                 size=self.choices.size,
-                fallen=dict(sorted(fallen.items(), key=lambda item: (-item[1], item[0]))),
-                legal=self.walk.legal,
-                excluded=self.walk.excluded,
-                slower=self.slower,
-                over_memory=self.over_memory,
-                priced=self.priced,
+                fallen=dict(sorted(self.fallen.items(), key=lambda item: (-item[1], item[0]))),
+                legal=self.legal,
+                excluded=self.excluded,
+                slower=slower,
+                over_memory=over_memory,
+                priced=priced,
                 open=left,
             ),
             top=top,
-            by_memory=self._by_memory() if len(self.levels) > 1 else [],
-            proven=bool(top) and proven and not disagreements,
-            top_proven=bool(top) and complete and not disagreements,
+            by_memory=self.found.by_memory(),
+            proven=bool(top) and proven and not self.disagreements,
+            top_proven=bool(top) and complete and not self.disagreements,
             gap=0.0 if proven or not best or gap_at == float("inf") else gap_at / best - 1,
-            ties=sum((one.result.tokens_per_s_per_gpu or 0.0) >= best * (1 - TIE) for one in self.found.by_key.values()),
+            ties=self.found.ties,
             recommended=ranking.best.trial_id if ranking.best is not None else None,
             note=ranking.note,
             checked_points=CHECKED_POINTS if stopped is None else 0,
-            disagreements=disagreements,
+            disagreements=sorted(self.disagreements),
             where=self.where.text,
             only=None if self._only is None else sorted(self._only),
             stopped=stopped,
@@ -310,7 +226,13 @@ class Sweep:
         )
 
 
-def _values(trial: TrialConfig, result: EvaluationResult, evaluator: FullEvaluator) -> Mapping[str, Any]:
+def _cpu_s() -> float:
+    """CPU seconds of this process and of those it started and waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def condition_values(trial: TrialConfig, result: EvaluationResult, evaluator: FullEvaluator) -> Mapping[str, Any]:
     """What a condition may name, of a priced configuration."""
     resolved = result.resolved or {}
     values: dict[str, Any] = dict(resolved) | {"expert_tensor_parallel_size": resolved.get("etp"), "fp8": resolved.get("fp8") or "none"}
@@ -329,15 +251,17 @@ def sweep(
     levels: Sequence[float] = (),
     first: Sequence[TrialConfig] = (),
     gemm_backend: GemmBackend = "auto",
+    jobs: int = 1,
+    ray: str | None = None,
     progress: Progress | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> SweepResult:
     """The best configurations of the whole legal space of an evaluator's workload and cluster, with the proof.
 
     `only`: knobs that may move (default: all whose axis is on). `where`: see sweep_where. `levels`: shares of the memory cap under each
-    of which the fastest configuration is found too. `first`: trials to price before the rest, such as cached ones.
-    Raises InputError for a bad condition.
+    of which the fastest configuration is found too. `first`: trials to price before the rest, such as cached ones. `jobs`: processes;
+    `ray`: address of a Ray cluster that is used instead. Neither changes the answer.
+    Raises InputError for a bad condition, and where Ray cannot be used.
     """
-    return Sweep(evaluator, only=only, where=where, top=top, levels=levels, first=first, gemm_backend=gemm_backend).run(
-        progress=progress, should_stop=should_stop
-    )
+    one = Sweep(evaluator, only=only, where=where, top=top, levels=levels, first=first, gemm_backend=gemm_backend, jobs=jobs, ray=ray)
+    return one.run(progress=progress, should_stop=should_stop)

@@ -2,7 +2,7 @@
 
 time >= max over ranks r of [forwards before r + work of r + backwards before r] + exposed gradients + optimizer + exposed gather
  (unsplit schedules: the last backward of r still has to reach rank 0; split ones: of the input gradients only, or nothing)
-memory >= states + buffers + (1 + fragmentation) x saved bytes at the fullest moments of a few ranks + outside
+memory >= states + buffers + (1 + fragmentation) x (saved bytes at the fullest moments of a few ranks + gathered layers) + outside
 Stage times, exchanges, optimizer, states and saved bytes are the engine's own; what is left out is waiting between ranks, and the parts of
 transients that later layers hide. `tests/search/test_sweep_bounds.py` holds both bounds against the projections.
 """
@@ -10,13 +10,12 @@ transients that later layers hide. `tests/search/test_sweep_bounds.py` holds bot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from primus_mcp.inputs.constants import MEMORY, TIME
+from primus_mcp.inputs.constants import TIME
 from primus_mcp.inputs.training import V_SCHEDULES, Recompute, TrainingConfig
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.projection.layers.rates import Rates
@@ -25,14 +24,24 @@ from primus_mcp.projection.memory.fully_sharded import unsharded_bytes
 from primus_mcp.projection.memory.outside import communicator_count
 from primus_mcp.projection.memory.peak import schedule_key
 from primus_mcp.projection.memory.static import static_memory
-from primus_mcp.projection.performance.exchange import Exchange, rank_exchange, trained_parameters
+from primus_mcp.projection.performance.exchange import rank_exchange, trained_parameters
 from primus_mcp.projection.performance.optimizer import optimizer_s
 from primus_mcp.projection.performance.pipeline_time import hop_s, schedule_name
 from primus_mcp.projection.placement import Placement, place
+from primus_mcp.search.sweep_masks import Block
 from primus_mcp.search.sweep_shapes import Covered, Shape, covered, fullest_states, light_stages, shape_of
-from primus_mcp.search.sweep_tables import Array, Table, communicator_bytes
+from primus_mcp.search.sweep_tables import ENDS, Array, Levers, Sizes, Table, communicator_bytes
 
 Index = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Chosen:
+    """Configurations of a block as arrays: which of its batches, of the table's levers, of the recompute records."""
+
+    batch: Index
+    lever: Index
+    choice: Index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -64,26 +73,30 @@ class StageTimes:
     once_s: Array
 
 
-def stage_times(table: Table, shape: Shape, recompute: Sequence[Covered], lever: Index, choice: Index) -> StageTimes:
+def stage_times(table: Table, shape: Shape, recompute: Sequence[Covered], column: Index, choice: Index) -> StageTimes:
     """`stage_cost` for every type of stage and configuration (equal to it: tested)."""
     t, parts, kinds = table.times, shape.parts, len(table.kinds)
-    forward_s = _joined(parts @ (t["forward"] + t["stall"]), parts @ t["host_forward"])[:, lever]
-    gpu, host = (parts @ (t["gradient"] + t["weight"]))[:, lever], (parts @ t["host_backward"])[:, lever]
-    whole = np.stack([item.whole for item in recompute])[choice]
-    replayed, host_again = (t["forward"] + t["stall"])[:kinds, lever], t["host_forward"][:kinds, lever]
+    replayed = t["forward"] + t["stall"]
+    forward_s = _joined(parts @ replayed, parts @ t["host_forward"])[:, column]
+    weight = (parts @ t["weight"])[:, column]
+    gpu, host = (parts @ t["gradient"])[:, column] + weight, (parts @ t["host_backward"])[:, column]
+    whole = np.stack([item.whole for item in recompute], axis=-1)
     for kind in range(kinds):
-        count = whole[:, :, kind].T
-        gpu = gpu + count * replayed[kind]
-        host = host + count * host_again[kind]
+        if whole[:, kind].any():
+            count = whole[:, kind][:, choice]
+            gpu += count * replayed[kind, column]
+            host += count * t["host_forward"][kind, column]
     modules = np.array([item.selective for item in recompute])[choice]
     if modules.any():
-        gpu = gpu + np.where(modules, (parts @ t["selective"])[:, lever], 0.0)
+        gpu += np.where(modules, (parts @ t["selective"])[:, column], 0.0)
     backward_s = _joined(gpu, host)
-    weight_s = (parts @ t["weight"])[:, lever] * backward_s / gpu
-    return StageTimes(forward_s=forward_s, gradient_s=backward_s - weight_s, weight_s=weight_s, once_s=(parts @ t["once"])[:, lever])
+    weight_s = weight * backward_s / gpu
+    return StageTimes(forward_s=forward_s, gradient_s=backward_s - weight_s, weight_s=weight_s, once_s=(parts @ t["once"])[:, column])
 
 
-def pipeline_bounds(stages: StageTimes, shape: Shape, config: TrainingConfig, micro_batches: int, one_hop_s: float) -> tuple[Array, Array]:
+def pipeline_bounds(
+    stages: StageTimes, shape: Shape, config: TrainingConfig, micro_batches: Array, one_hop_s: Array
+) -> tuple[Array, Array]:
     """(end of each rank at least [rank, configuration], end of rank 0 at least).
 
     end_r >= before_r + r hops + work_r. Unsplit: rank 0 ends after the last backward of r has passed every stage before it. Split, one
@@ -107,23 +120,22 @@ def pipeline_bounds(stages: StageTimes, shape: Shape, config: TrainingConfig, mi
     return end_s, np.maximum(end_s[0], (start_s + gradients_s + rank * one_hop_s + last_weight_s).max(axis=0))
 
 
-@lru_cache(maxsize=65_536)
-def _exchanges(pricing: Pricing, shape: Shape, place_key: tuple[int, ...], config: TrainingConfig) -> tuple[tuple[Exchange, float], ...]:
-    """(whole transfers, optimizer seconds) of each distinct kind of rank. `config` carries one lever key."""
-    arch, placement = pricing.workload.architecture, _placement(shape, place_key)
-    found = []
-    for ranks in shape.ranks:
-        held = placement.of_rank(ranks[0])
-        lora = config.lora_rank if config.finetune == "lora" else None
-        parameters = trained_parameters(arch, held, config.tp, config.ep, config.etp, lora, config.lora_targets)
-        exchange = rank_exchange(pricing.rates, arch, config, placement, ranks[0], parameters, (0.0, 0.0))
-        found.append((exchange, optimizer_s(pricing.rates, config, placement, parameters)))
-    return tuple(found)
-
-
-def _placement(shape: Shape, key: tuple[int, ...]) -> Placement:
-    pp, vpp, dp, expert_dp, micro_batches = key
-    return Placement(chunks=shape.chunks, owner=shape.owner, pp=pp, vpp=vpp, dp=dp, expert_dp=expert_dp, micro_batches=micro_batches)
+def _exchanges(pricing: Pricing, levers: Levers, shape: Shape, placement: Placement) -> Array:
+    """[exchange kind of levers, rank, (whole gradients, whole parameters, optimizer step)] seconds, of one micro-batch under FSDP2."""
+    key = ("exchange", shape, placement.dp, placement.expert_dp)
+    if key not in levers.memo:
+        arch, firsts = pricing.workload.architecture, levers.exchange[0]
+        found = np.empty((len(firsts), placement.pp, 3))
+        for ranks in shape.ranks:
+            held = placement.of_rank(ranks[0])
+            for i, config in enumerate(firsts):
+                lora = config.lora_rank if config.finetune == "lora" else None
+                parameters = trained_parameters(arch, held, config.tp, config.ep, config.etp, lora, config.lora_targets)
+                exchange = rank_exchange(pricing.rates, arch, config, placement, ranks[0], parameters, (0.0, 0.0))
+                step_s = optimizer_s(pricing.rates, config, placement, parameters)
+                found[i, list(ranks)] = exchange.gradients_s, exchange.parameters_s, step_s
+        levers.memo[key] = found
+    return levers.memo[key]
 
 
 def _exposed(transfer_s: Array, window_s: Array, overlapped: Array, sharded: Array) -> Array:
@@ -133,25 +145,25 @@ def _exposed(transfer_s: Array, window_s: Array, overlapped: Array, sharded: Arr
 
 
 def time_bounds(
-    pricing: Pricing, table: Table, shape: Shape, placement: Placement, config: TrainingConfig, recompute: Sequence[Covered],
-    lever: Index, choice: Index,
-) -> Array:  # fmt: skip
-    """Seconds of an iteration, at least."""
-    arch, m = pricing.workload.architecture, placement.micro_batches
-    stages = stage_times(table, shape, recompute, lever, choice)
-    one_hop_s = hop_s(pricing.rates, arch, layer_settings(table.first), config.pp, pricing.world)
-    end_s, first_end_s = pipeline_bounds(stages, shape, config, m, one_hop_s)
-    firsts, key_of = table.levers.exchange
-    per_key = []
-    for first in firsts:
-        counted = m if first.use_torch_fsdp2 else 1
-        per_key.append(_exchanges(pricing, shape, (placement.pp, placement.vpp, placement.dp, placement.expert_dp, counted), first))
-    kind_of = np.empty(placement.pp, dtype=np.intp)
-    for kind, ranks in enumerate(shape.ranks):
-        kind_of[list(ranks)] = kind
-    figures = np.array([[(one.gradients_s, one.parameters_s, step_s) for one, step_s in entries] for entries in per_key])
-    gradients, gathers, optimizers = figures[key_of[lever]][:, kind_of].T
-    flags = table.levers.overlaps[:, lever]
+    pricing: Pricing, table: Table, shape: Shape, placement: Placement, block: Block, recompute: Sequence[Covered], at: Chosen
+) -> Array:
+    """Seconds of an iteration, at least. `placement`: of one micro-batch."""
+    arch, config, count = pricing.workload.architecture, block.config, len(table.levers.configs)
+    of_batch = np.array([table.mbs.index(batch.mbs) for batch in block.batches])
+    micro_batches = np.array([float(batch.micro_batches) for batch in block.batches])[at.batch]
+    stages = stage_times(table, shape, recompute, of_batch[at.batch] * count + at.lever, at.choice)
+    settings = layer_settings(table.levers.configs[0])
+    hops = [
+        hop_s(pricing.rates, arch, replace(settings, mbs=batch.mbs), config.pp, pricing.world, scatter=config.scatter_p2p)
+        for batch in block.batches
+    ]
+    end_s, first_end_s = pipeline_bounds(stages, shape, config, micro_batches, np.array(hops)[at.batch])
+    figures = _exchanges(pricing, table.levers, shape, placement)[table.levers.exchange[1][at.lever]]
+    gradients, gathers, optimizers = (figures[:, :, i].T for i in range(3))
+    flags = table.levers.overlaps[:, at.lever]
+    if flags[2].any():
+        times = np.where(flags[2], micro_batches, 1.0)
+        gradients, gathers = gradients * times, gathers * times
     once_s = shape.own @ stages.once_s
     exposed_s = once_s + _exposed(gradients, shape.own @ (stages.gradient_s + stages.weight_s), flags[0], flags[2])
     gather_s = _exposed(gathers, shape.own @ stages.forward_s, flags[1], flags[2])
@@ -160,22 +172,27 @@ def time_bounds(
     return total
 
 
-@lru_cache(maxsize=65_536)
-def _states_bytes(pricing: Pricing, shape: Shape, place_key: tuple[int, ...], config: TrainingConfig) -> tuple[tuple[float, float], ...]:
-    """(states and gathered layers, extra bytes of the optimizer step) of each watched rank."""
-    arch, placement = pricing.workload.architecture, _placement(shape, place_key)
-    found = []
-    for stage in light_stages(arch, config.tp, config.ep, config.etp, shape):
-        held = static_memory(stage, arch, config, placement)
-        whole = held.weights_bytes + held.main_gradients_bytes + held.optimizer_states_bytes + held.fp8_weight_copies_bytes
-        gathered = unsharded_bytes(stage, arch, config) if config.use_torch_fsdp2 else 0.0
-        found.append((whole + gathered, held.step_transient_bytes))
-    return tuple(found)
+def _states_bytes(pricing: Pricing, levers: Levers, shape: Shape, placement: Placement) -> Array:
+    """[kind of states of levers, watched rank, (states, gathered layers of FSDP2, extra of the optimizer step)] bytes."""
+    key = ("states", shape, placement.dp, placement.expert_dp)
+    if key not in levers.memo:
+        arch, found = pricing.workload.architecture, []
+        for config in levers.states[0]:
+            row = []
+            for stage in light_stages(arch, config.tp, config.ep, config.etp, shape):
+                held = static_memory(stage, arch, config, placement)
+                whole = held.weights_bytes + held.main_gradients_bytes + held.optimizer_states_bytes + held.fp8_weight_copies_bytes
+                gathered = unsharded_bytes(stage, arch, config) if config.use_torch_fsdp2 else 0.0
+                row.append((whole, gathered, held.step_transient_bytes))
+            found.append(row)
+        levers.memo[key] = np.array(found)
+    return levers.memo[key]
 
 
-def _saved(table: Table, shape: Shape, recompute: Sequence[Covered], lever: Index, choice: Index) -> tuple[Array, Array, Array]:
+def _saved(sizes: Sizes, shape: Shape, recompute: Sequence[Covered], lever: Index, choice: Index) -> tuple[Array, Array, Array]:
     """(saved, pinned, excess of the backward pass) of a micro-batch, [type, configuration]."""
-    s, parts, kinds = table.sizes().parts, shape.parts, len(table.kinds)
+    s, parts = sizes.parts, shape.parts
+    kinds = parts.shape[1] - len(ENDS)
     selective = np.array([item.selective for item in recompute])[choice]
     whole = np.stack([item.whole for item in recompute])[choice]
     kept = np.stack([item.kept for item in recompute])[choice]
@@ -204,19 +221,17 @@ def _saved(table: Table, shape: Shape, recompute: Sequence[Covered], lever: Inde
 
 
 def memory_bounds(
-    pricing: Pricing, table: Table, shape: Shape, placement: Placement, config: TrainingConfig, recompute: Sequence[Covered],
+    pricing: Pricing, table: Table, shape: Shape, placement: Placement, block: Block, recompute: Sequence[Covered], batch: int,
     lever: Index, choice: Index,
 ) -> Array:  # fmt: skip
-    """Device bytes of the neediest rank, at least."""
-    arch, vendor = pricing.workload.architecture, pricing.rates.cluster.gpu.vendor
-    sizes = table.sizes()
-    saved, pinned, excess = _saved(table, shape, recompute, lever, choice)
-    firsts, key_of = table.levers.states
-    place_key = (placement.pp, placement.vpp, placement.dp, placement.expert_dp, 1)
-    states = np.array([_states_bytes(pricing, shape, place_key, first) for first in firsts])[key_of[lever]]
-    schedule = schedule_key(config, placement.micro_batches)
-    workspaces = MEMORY["te_gemm_workspace_bytes"].value + MEMORY[f"{vendor}_blas_workspace_bytes"].value
-    fixed = table.levers.outside[lever] + communicator_bytes(vendor, communicator_count(arch, config, placement)) + workspaces
+    """Device bytes of the neediest rank of configurations of one batch, at least."""
+    arch, vendor, config = pricing.workload.architecture, pricing.rates.cluster.gpu.vendor, block.config
+    size = block.batches[batch]
+    sizes = table.sizes(table.mbs.index(size.mbs))
+    saved, pinned, excess = _saved(sizes, shape, recompute, lever, choice)
+    states = _states_bytes(pricing, table.levers, shape, placement)[table.levers.states[1][lever]]
+    schedule = schedule_key(config, size.micro_batches)
+    fixed = table.levers.outside[lever] + communicator_bytes(vendor, communicator_count(arch, config, placement))
     worst = np.zeros(len(lever))
     for index, rank in enumerate(shape.watched):
         found, types = fullest_states(schedule, rank), list(shape.chunk_types[rank])
@@ -229,25 +244,29 @@ def memory_bounds(
         present = sorted({kind for t in types for kind in shape.layers[t]})
         buffers = table.levers.placeholder[present].max(axis=0)[lever] if present else np.zeros(len(lever))
         buffers = buffers + (sizes.gathered[lever] if has_loss else 0.0) + (sizes.hidden[lever] if rank > 0 else 0.0)
-        inside = states[:, index, 0] + buffers + np.maximum(activation, states[:, index, 1])
-        worst = np.maximum(worst, inside + activation * table.levers.share[lever] + fixed)
+        held, gathered, step = states[:, index].T
+        varying = activation + gathered
+        worst = np.maximum(worst, held + buffers + np.maximum(varying, step) + varying * table.levers.share[lever] + fixed)
     return worst
 
 
 class BlockBounds:
-    """The bounds of one block; memory only for the configurations that are asked about. (lever[i], choice[i]) are its configurations."""
+    """The bounds of configurations of one block; memory only for those that are asked about."""
 
-    def __init__(
-        self, pricing: Pricing, table: Table, config: TrainingConfig, recompute: Sequence[Recompute], lever: Index, choice: Index
-    ) -> None:
+    def __init__(self, pricing: Pricing, table: Table, block: Block, recompute: Sequence[Recompute], at: Chosen) -> None:
         arch = pricing.workload.architecture
-        self.placement = place(arch, config, pricing.world)
-        shape = shape_of(arch, self.placement.chunks, self.placement.owner)
+        placement = replace(place(arch, block.config, pricing.world), micro_batches=1)
+        shape = shape_of(arch, placement.chunks, placement.owner)
         records = [covered(arch, shape, record) for record in recompute]
-        self._fixed = (pricing, table, shape, self.placement, config, records)
-        self._lever, self._choice = lever, choice
-        self.time_s = time_bounds(*self._fixed, lever, choice)
+        self._fixed = (pricing, table, shape, placement, block, records)
+        self._at = at
+        self.time_s = time_bounds(*self._fixed, at)
 
     def memory_bytes(self, chosen: Index) -> Array:
         """Device bytes of the neediest rank of the chosen configurations, at least."""
-        return memory_bounds(*self._fixed, self._lever[chosen], self._choice[chosen])
+        batch, lever, choice = self._at.batch[chosen], self._at.lever[chosen], self._at.choice[chosen]
+        found = np.empty(len(chosen))
+        for one in np.unique(batch):
+            mine = np.nonzero(batch == one)[0]
+            found[mine] = memory_bounds(*self._fixed, int(one), lever[mine], choice[mine])
+        return found

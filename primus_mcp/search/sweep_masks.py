@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -27,22 +28,44 @@ Codes = NDArray[np.int16]
 """0: legal; else the number of the first rule that refuses (`Masks.rule_names`)."""
 _SHAPE_RULES = frozenset({"F12", "F13", "E10", "E11", "T17"})
 """Lever rules that look at sizes, not only at what kind of block it is."""
+_PIPELINE_RULES = frozenset({"Z1", "v-layout", "S2", "S3", "P1", "L6", "L20", "vpp-limit"})
+"""Rules on a pipeline that look at no batch: asked once, before the batches."""
 _TOPOLOGY_RULES = frozenset(rule.id for rule in topology_rules.rules) | {"E1"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """A micro and global batch size, the knobs that set them, and the micro-batches that they make."""
+
+    knobs: Knobs
+    mbs: int
+    gbs: int
+    micro_batches: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Topology, pipeline and batch, with what they resolve to when every lever rests."""
+    """Topology and pipeline with the batches that are legal there. `config`: what the first of them resolves to when every lever rests;
+    the others differ from it in MBS and GBS alone (tested).
+    """
 
     topology: Knobs
     pipeline: Knobs
-    batch: Knobs
+    batches: tuple[Batch, ...]
     config: TrainingConfig
 
-    @property
-    def knobs(self) -> dict[str, KnobValue]:
-        """All three."""
-        return {**self.topology, **self.pipeline, **self.batch}
+    def knobs(self, batch: int = 0) -> dict[str, KnobValue]:
+        """Of one batch."""
+        return {**self.topology, **self.pipeline, **self.batches[batch].knobs}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Legal:
+    """The legal configurations of a batch: flat lever and recompute choice of each. `fallen`: the others by rule."""
+
+    lever: NDArray[np.intp]
+    choice: NDArray[np.intp]
+    fallen: Counter[str]
 
 
 @dataclass
@@ -65,9 +88,11 @@ class Masks:
             self._rest |= {"use_torch_fsdp2": False, "use_distributed_optimizer": True}
         self._rest = {name: value for name, value in self._rest.items() if name not in self.rules.pins}
         self._held = {**self.choices.held}
-        self._batches: dict[object, tuple[str | None, TrainingConfig | None]] = {}
+        self._pipelines: dict[object, str | None] = {}
+        self._batches: dict[object, str | None] = {}
         self._levers: dict[object, Codes] = {}
         self._recompute: dict[object, Codes] = {}
+        self._legal: dict[object, Legal] = {}
         self._numbers: dict[str, int] = {}
 
     def violations(self, *parts: Knobs) -> tuple[tuple[str, ...], TrainingConfig | None]:
@@ -106,108 +131,164 @@ class Masks:
         return legal
 
     def blocks(self, topology: Knobs) -> list[Block]:
-        """Legal pipelines and batches of a topology; the others are counted."""
+        """Legal pipelines of a topology with their legal batches; the others are counted."""
         inner = int(np.prod(self.choices.lever_shape)) * len(self.choices.recompute)
-        legal: list[Block] = []
-        for pipeline, batch in product(self.choices.pipelines, self.choices.batches):
-            rule, config = self._batch_rule(topology, pipeline, batch)
-            if rule is not None or config is None:
-                self.fallen[rule or "unreadable"] += inner
-            else:
-                legal.append(Block(topology=topology, pipeline=pipeline, batch=batch, config=config))
-        return legal
+        found: list[Block] = []
+        for pipeline in self.choices.pipelines:
+            rule = self._pipeline_rule(topology, pipeline)
+            if rule is not None:
+                self.fallen[rule] += inner * len(self.choices.batches)
+                continue
+            legal = []
+            for batch in self.choices.batches:
+                rule = self._batch_rule(topology, pipeline, batch)
+                if rule is None:
+                    legal.append(batch)
+                else:
+                    self.fallen[rule] += inner
+            if legal:
+                found.append(self.block(topology, pipeline, legal))
+        return found
 
-    def _batch_rule(self, topology: Knobs, pipeline: Knobs, batch: Knobs) -> tuple[str | None, TrainingConfig | None]:
+    def block(self, topology: Knobs, pipeline: Knobs, batches: Sequence[Knobs]) -> Block:
+        """A pipeline with batches that are legal there."""
+        config = resolve(self.rules.workload, trial_of(self._rest, self._held, topology, pipeline, batches[0]))
+        dp = self.rules.cluster.world_size // (config.tp * config.pp * config.cp)
+        sizes = [(int(knobs.get("mbs") or config.mbs), int(knobs.get("gbs") or config.gbs)) for knobs in batches]
+        made = (
+            Batch(knobs=knobs, mbs=mbs, gbs=gbs, micro_batches=gbs // (mbs * dp)) for knobs, (mbs, gbs) in zip(batches, sizes, strict=True)
+        )
+        return Block(topology=topology, pipeline=pipeline, batches=tuple(made), config=config)
+
+    def _degrees(self, topology: Knobs) -> tuple[int, int, tuple[bool, ...]]:
+        """(PP, GPUs that share a batch, which of TP, CP, EP split anything)."""
         own = self.rules.workload.baseline
-        tp, pp, cp = (int(topology.get(name) or getattr(own, name)) for name in ("tp", "pp", "cp"))
-        ep = int(topology.get("ep") or own.ep)
-        kind = (pp, tp * cp, tp > 1, cp > 1, ep > 1, *pipeline.items(), *batch.items())
+        tp, pp, cp, ep = (int(topology.get(name) or getattr(own, name)) for name in ("tp", "pp", "cp", "ep"))
+        return pp, tp * cp, (tp > 1, cp > 1, ep > 1)
+
+    def _pipeline_rule(self, topology: Knobs, pipeline: Knobs) -> str | None:
+        """The first rule that refuses the pipeline whatever its batch."""
+        pp, _, split = self._degrees(topology)
+        kind = (pp, split, *pipeline.items())
+        if kind not in self._pipelines:
+            broken = self.violations(topology, pipeline, self.choices.batches[0])[0]
+            self._pipelines[kind] = next((rule for rule in broken if rule in _PIPELINE_RULES), None)
+        return self._pipelines[kind]
+
+    def _batch_rule(self, topology: Knobs, pipeline: Knobs, batch: Knobs) -> str | None:
+        pp, shared, split = self._degrees(topology)
+        kind = (pp, shared, split, *pipeline.items(), *batch.items())
         if kind not in self._batches:
             broken, _ = self.violations(topology, pipeline, batch)
-            self._batches[kind] = (broken[0] if broken else None, None)
-        rule = self._batches[kind][0]
-        if rule is not None:
-            return rule, None
-        return None, resolve(self.rules.workload, trial_of(self._rest, self._held, topology, pipeline, batch))
+            self._batches[kind] = broken[0] if broken else None
+        return self._batches[kind]
 
-    def lever_codes(self, block: Block) -> Codes:
+    def legal(self, block: Block, batch: int) -> Legal:
+        """Every legal configuration of a batch, judged once for all that the rules cannot tell apart."""
+        key = (self._kind_key(block), self._shape_key(block, batch), self._recompute_key(block))
+        if key not in self._legal:
+            codes = self.lever_codes(block, batch)
+            levers = np.argwhere(codes == 0)
+            allowed = self.recompute_codes(block)[levers[:, 1]]
+            lever, choice = np.nonzero(allowed == 0)
+            flat = np.asarray(np.ravel_multi_index(tuple(levers.T), self.choices.lever_shape), dtype=np.intp)
+            fallen = self._counted(codes, len(self.choices.recompute)) + self._counted(allowed, 1)
+            self._legal[key] = Legal(lever=flat[lever], choice=choice, fallen=fallen)
+        return self._legal[key]
+
+    def _counted(self, codes: Codes, times: int) -> Counter[str]:
+        found = zip(*np.unique(codes, return_counts=True), strict=True)
+        return Counter({self.rule_names[int(code)]: int(count) * times for code, count in found if code})
+
+    def lever_codes(self, block: Block, batch: int) -> Codes:
         """The verdict on every combination of levers, shaped as `choices.lever_shape`."""
-        return np.where(self._kind_codes(block) != 0, self._kind_codes(block), self._shape_codes(block))
+        kind = self._kind_codes(block, batch)
+        return np.where(kind != 0, kind, self._shape_codes(block, batch))
 
-    def _kind_codes(self, block: Block) -> Codes:
+    def _kind_key(self, block: Block) -> tuple[object, ...]:
         c = block.config
-        kind = ("kind", c.pp > 1, c.vpp > 1, c.schedule, c.tp > 1, c.ep > 1, c.etp > 1, c.cp > 1, block.pipeline.get("pp_schedule"))
+        return "kind", c.pp > 1, c.vpp > 1, c.schedule, c.tp > 1, c.ep > 1, c.etp > 1, c.cp > 1, block.pipeline.get("pp_schedule")
+
+    def _shape_key(self, block: Block, batch: int) -> tuple[object, ...]:
+        c = block.config
+        whole = block.batches[batch].mbs * self.rules.workload.architecture.seq_length // c.cp % 8 == 0
+        return "shape", c.tp, c.ep, c.etp, c.cp, whole
+
+    def _recompute_key(self, block: Block) -> tuple[object, ...]:
+        c = block.config
+        return c.pp, c.vpp, c.schedule, c.ep > 1, block.pipeline.get("pp_schedule")
+
+    def _kind_codes(self, block: Block, batch: int) -> Codes:
+        kind, own = self._kind_key(block), block.knobs(batch)
         if kind not in self._levers:
-            base = self.violations(block.knobs)[0]
+            base = self.violations(own)[0]
             codes = np.zeros(self.choices.lever_shape, dtype=np.int16)
             groups = self.choices.levers
             for x, q, d, o in product(range(len(groups[0])), range(len(groups[1])), range(len(groups[3])), range(len(groups[4]))):
-                knobs = {**block.knobs, **groups[0][x], **groups[1][q], **groups[3][d], **groups[4][o]}
+                knobs = {**own, **groups[0][x], **groups[1][q], **groups[3][d], **groups[4][o]}
                 codes[x, q, :, d, o] = self.code(self._own_rule(knobs, base, shapes=False))
             for loss in range(len(groups[2])):
-                code = self.code(self._own_rule({**block.knobs, **groups[2][loss]}, base, shapes=False))
+                code = self.code(self._own_rule({**own, **groups[2][loss]}, base, shapes=False))
                 codes[:, :, loss][codes[:, :, loss] == 0] = code
             self._levers[kind] = codes
         return self._levers[kind]
 
-    def _shape_codes(self, block: Block) -> Codes:
-        c = block.config
-        whole = c.mbs * self.rules.workload.architecture.seq_length // c.cp % 8 == 0
-        kind = ("shape", c.tp, c.ep, c.etp, c.cp, whole)
+    def _shape_codes(self, block: Block, batch: int) -> Codes:
+        kind, own = self._shape_key(block, batch), block.knobs(batch)
         if kind not in self._levers:
-            base = self.violations(block.knobs)[0]
+            base = self.violations(own)[0]
             groups = self.choices.levers
             codes = np.zeros((len(groups[0]), len(groups[1]), 1, 1, 1), dtype=np.int16)
             for x, q in product(range(len(groups[0])), range(len(groups[1]))):
-                codes[x, q] = self.code(self._own_rule({**block.knobs, **groups[0][x], **groups[1][q]}, base, shapes=True))
+                codes[x, q] = self.code(self._own_rule({**own, **groups[0][x], **groups[1][q]}, base, shapes=True))
             self._levers[kind] = codes
         return self._levers[kind]
 
     def recompute_codes(self, block: Block) -> Codes:
         """The verdict on (fp8 choice, recompute choice)."""
-        c = block.config
-        kind = (c.pp, c.vpp, c.schedule, c.ep > 1, block.pipeline.get("pp_schedule"))
+        kind, own = self._recompute_key(block), block.knobs()
         if kind not in self._recompute:
-            base = self.violations(block.knobs)[0]
+            base = self.violations(own)[0]
             fp8 = self.choices.levers[1]
             codes = np.zeros((len(fp8), len(self.choices.recompute)), dtype=np.int16)
             seen: dict[tuple[int, str | None], int] = {}
             for r, choice in enumerate(self.choices.recompute):
-                codes[:, r] = self.code(self._own_rule({**block.knobs, **choice.knobs}, base))
+                codes[:, r] = self.code(self._own_rule({**own, **choice.knobs}, base))
             for q, r in product(range(len(fp8)), range(len(self.choices.recompute))):
                 choice = self.choices.recompute[r]
                 if codes[q, r]:
                     continue
                 key = (q, choice.granularity)
                 if key not in seen:
-                    known = base + self.violations({**block.knobs, **fp8[q]})[0]
-                    seen[key] = self.code(self._own_rule({**block.knobs, **fp8[q], **choice.knobs}, known))
+                    known = base + self.violations({**own, **fp8[q]})[0]
+                    seen[key] = self.code(self._own_rule({**own, **fp8[q], **choice.knobs}, known))
                 codes[q, r] = seen[key]
             self._recompute[kind] = codes
         return self._recompute[kind]
 
-    def random_disagreements(self, points: int, seed: int = 0) -> list[str]:
-        """Random configurations of the whole space whose verdict differs from `check_legality`'s own; empty when all agree."""
+    def random_disagreements(self, points: int, seed: int = 0, among: Sequence[Knobs] | None = None) -> list[str]:
+        """Random configurations whose verdict differs from `check_legality`'s own; empty when all agree.
+
+        `among`: legal topologies to draw from; None: of the whole space, illegal ones too.
+        """
         rng = random.Random(seed)  # noqa: S311  not for secrets
-        legal = {tuple(topology.items()) for topology in Masks(self.rules, self.choices).topologies()}
-        fresh = Masks(self.rules, self.choices)
+        legal = Masks(self.rules, self.choices).topologies() if among is None else among
+        known = {tuple(topology.items()) for topology in legal}
         found: list[str] = []
         for _ in range(points):
             topology, pipeline = rng.choice(self.choices.topologies), rng.choice(self.choices.pipelines)
-            if rng.random() < 0.9 and legal:
-                topology = dict(rng.choice(sorted(legal, key=str)))
+            if legal and (among is not None or rng.random() < 0.9):
+                topology = rng.choice(legal)
             batch, r = rng.choice(self.choices.batches), rng.randrange(len(self.choices.recompute))
             index = tuple(rng.randrange(size) for size in self.choices.lever_shape)
             trial = trial_of(self._held, topology, pipeline, batch, self.choices.lever_knobs(index), self.choices.recompute[r].knobs)
-            real = self.rules.check(trial).legal
-            ours = tuple(topology.items()) in legal and fresh._allows(topology, pipeline, batch, index, r)
-            if real != ours:
+            ours = tuple(topology.items()) in known and self._allows(topology, pipeline, batch, index, r)
+            if self.rules.check(trial).legal != ours:
                 found.append(trial.model_dump_json(exclude_none=True))
         return found
 
     def _allows(self, topology: Knobs, pipeline: Knobs, batch: Knobs, index: tuple[int, ...], r: int) -> bool:
-        rule, config = self._batch_rule(topology, pipeline, batch)
-        if rule is not None or config is None:
+        if self._pipeline_rule(topology, pipeline) is not None or self._batch_rule(topology, pipeline, batch) is not None:
             return False
-        block = Block(topology=topology, pipeline=pipeline, batch=batch, config=config)
-        return not self.lever_codes(block)[index] and not self.recompute_codes(block)[index[1], r]
+        block = self.block(topology, pipeline, [batch])
+        return not self.lever_codes(block, 0)[index] and not self.recompute_codes(block)[index[1], r]

@@ -25,6 +25,7 @@ from primus_mcp.projection.memory.activations.ends import embedding_operations, 
 from primus_mcp.projection.memory.activations.settings import ActivationSettings, activation_settings
 from primus_mcp.projection.memory.chunks import layer_operations, layer_profile
 from primus_mcp.projection.memory.outside import communicators, deepep_buffer_bytes, fragmentation, runtime
+from primus_mcp.projection.memory.persistent import workspaces_bytes
 from primus_mcp.projection.memory.profile import Profile, checkpointed, of_operations
 from primus_mcp.projection.memory.stage import placeholder_bytes
 from primus_mcp.projection.memory.weights import layer_weights
@@ -35,6 +36,7 @@ KindOfLayer = tuple[bool, LayerKind, bool]
 TIMES = ("forward", "gradient", "host_forward", "host_backward", "stall", "once", "selective", "weight")
 SIZES = ("saved", "excess", "pinned", "selective_saved", "selective_excess", "selective_pinned", "checkpoint", "checkpoint_excess")
 ENDS = ("embedding", "head", "prediction")
+Loss = tuple[bool, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,16 +44,19 @@ class Levers:
     """The lever combinations of blocks that share TP, EP, ETP and CP, as configurations with MBS 1; what depends on nothing else.
 
     `states`, `exchange`: (one configuration of each distinct kind, the kind of every lever) for optimizer states and for exchanges.
+    `costs`: (layer settings without a loss, loss) of each distinct cost, and the cost of every lever. `memo`: what bounds remember.
     """
 
     configs: tuple[TrainingConfig, ...]
     states: tuple[tuple[TrainingConfig, ...], NDArray[np.intp]]
     exchange: tuple[tuple[TrainingConfig, ...], NDArray[np.intp]]
+    costs: tuple[tuple[tuple[LayerSettings, Loss], ...], NDArray[np.intp]]
     overlaps: NDArray[np.bool_]
     """[gradients overlapped, gather overlapped, fully sharded], each over levers."""
     placeholder: Array
     share: Array
     outside: Array
+    memo: dict[object, Array]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -67,16 +72,15 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Table:
-    """Arrays over the configurations of a block's levers. `times[name]`: [parts, levers], parts are the layer kinds, then ENDS.
-
-    `first`: one of the configurations. `sizes` is computed when it is first asked for.
+    """Costs of levers at each micro-batch size. `times[name]`: [parts, size x levers], parts are the layer kinds, then ENDS: the column of
+    a lever at `mbs[i]` is i x levers + lever. `sizes(i)` is computed when it is first asked for.
     """
 
     levers: Levers
-    first: TrainingConfig
+    mbs: tuple[int, ...]
     kinds: tuple[KindOfLayer, ...]
     times: dict[str, Array]
-    sizes: Callable[[], Sizes]
+    sizes: Callable[[int], Sizes]
 
 
 @lru_cache(maxsize=64)
@@ -88,16 +92,8 @@ def layer_kinds(arch: Architecture) -> tuple[tuple[KindOfLayer, ...], tuple[int,
     return kinds, tuple(kinds.index(kind) for kind in every)
 
 
-_PRICED_BY = attrgetter(
-    "tp", "ep", "etp", "cp", "sequence_parallel", "cp_comm_type", "tp_comm_overlap", "main_grad_bytes", "gradient_accumulation_fusion",
-    "fp8", "fp8_recipe", "fp8_param_gather", "fp4", "flash_attention", "fused_swiglu", "fused_rope", "turbo_gemm", "turbo_attention",
-    "full_graph", "dispatcher", "sync_free_stage", "grouped_gemm", "permute_fusion", "fused_router", "fused_expert_activation",
-    "shared_expert_overlap", "overlap_moe_a2a", "forced_balance", "expert_load_imbalance", "a2a_ep_size", "use_torch_fsdp2",
-    "finetune", "lora_rank", "lora_targets",
-)  # fmt: skip
-"""Everything that the cost of a decoder layer depends on, but MBS; the loss is on the head alone."""
 _ANY_LOSS: dict[str, Any] = {"cross_entropy_loss_fusion": False, "cross_entropy_impl": "native"}
-_LOSS = attrgetter("cross_entropy_loss_fusion", "cross_entropy_impl")
+_LOSS = attrgetter(*_ANY_LOSS)
 _STATES_BY = attrgetter(
     "use_distributed_optimizer", "use_torch_fsdp2", "main_grad_bytes", "main_param_bytes", "exp_avg_bytes", "exp_avg_sq_bytes",
     "fp8", "fp8_recipe", "fp8_param_gather", "fp8_weight_transpose_cache", "turbo_gemm", "grouped_gemm",
@@ -122,28 +118,10 @@ def _time_row(parts: Sequence[PartCost], modules: frozenset[str]) -> tuple[float
     )
 
 
-@lru_cache(maxsize=65_536)
-def _layer_times(
-    rates: Rates, arch: Architecture, settings: LayerSettings, kind: KindOfLayer, modules: frozenset[str]
-) -> tuple[float, ...]:
-    return _time_row([decoder_layer(rates, arch, settings, moe=kind[0], windowed=kind[2], kind=kind[1])], modules)
-
-
-@lru_cache(maxsize=65_536)
-def _end_times(rates: Rates, arch: Architecture, settings: LayerSettings, modules: frozenset[str]) -> tuple[tuple[float, ...], ...]:
-    depth = prediction_depth(rates, arch, settings) if arch.mtp_num_layers else ()
-    return (
-        _time_row([embedding(rates, arch, settings)], modules),
-        _time_row([head(rates, arch, settings)], modules),
-        _time_row(depth, modules),
-    )
-
-
 def _excess(profile: Profile) -> float:
     return profile.backward.total_bytes - profile.saved_bytes
 
 
-@lru_cache(maxsize=65_536)
 def _layer_sizes(plain: ActivationSettings, selective: ActivationSettings, shape: LayerShape) -> tuple[float, ...]:
     """SIZES of one layer."""
     first, second = layer_profile(plain, *shape), layer_profile(selective, *shape)
@@ -160,7 +138,6 @@ def _layer_sizes(plain: ActivationSettings, selective: ActivationSettings, shape
     )
 
 
-@lru_cache(maxsize=65_536)
 def _end_sizes(settings: ActivationSettings, depths: int) -> tuple[tuple[float, ...], ...]:
     """SIZES of embedding, head and MTP inputs with their heads; they are never recomputed."""
     first, last = of_operations(embedding_operations(settings)), of_operations(head_operations(settings))
@@ -184,27 +161,36 @@ def _distinct(
     configs: Sequence[TrainingConfig], read: Callable[[TrainingConfig], object]
 ) -> tuple[tuple[TrainingConfig, ...], NDArray[np.intp]]:
     """(one configuration of each distinct key, index of the key of every configuration)."""
-    keys: dict[object, int] = {}
-    firsts: list[TrainingConfig] = []
-    index = []
-    for config in configs:
-        key = read(config)
-        if key not in keys:
-            keys[key] = len(firsts)
-            firsts.append(config)
-        index.append(keys[key])
-    return tuple(firsts), np.array(index, dtype=np.intp)
+    firsts, index = _indexed([read(config) for config in configs])
+    return tuple(configs[i] for i in firsts), index
+
+
+def _indexed(keys: Sequence[object]) -> tuple[list[int], NDArray[np.intp]]:
+    """(position of the first of each distinct key, which distinct key each is)."""
+    numbers: dict[object, int] = {}
+    firsts: list[int] = []
+    index = np.empty(len(keys), dtype=np.intp)
+    for position, key in enumerate(keys):
+        if key not in numbers:
+            numbers[key] = len(firsts)
+            firsts.append(position)
+        index[position] = numbers[key]
+    return firsts, index
+
+
+def _costs(configs: Sequence[TrainingConfig]) -> tuple[tuple[tuple[LayerSettings, Loss], ...], NDArray[np.intp]]:
+    settings = [(layer_settings(replace(config, **_ANY_LOSS)), _LOSS(config)) for config in configs]
+    firsts, index = _indexed(settings)
+    return tuple(settings[i] for i in firsts), index
 
 
 def lever_set(rates: Rates, arch: Architecture, configs: Sequence[TrainingConfig]) -> Levers:
     """What the configurations have whatever their micro batch size."""
-    kinds, _ = layer_kinds(arch)
+    (kinds, _), vendor = layer_kinds(arch), rates.cluster.gpu.vendor
     outside, share, placeholders = [], [], []
     for config in configs:
-        known = (
-            deepep_buffer_bytes(arch, config) + runtime(rates.cluster.gpu.vendor, expert_exchange=arch.is_moe and config.ep > 1).value_bytes
-        )
-        outside.append(known)
+        context = runtime(vendor, expert_exchange=arch.is_moe and config.ep > 1)
+        outside.append(deepep_buffer_bytes(arch, config) + workspaces_bytes(arch, config, vendor) + context.value_bytes)
         share.append(fragmentation(arch, config).value)
         settings = activation_settings(arch, config)
         weights = [layer_weights(arch, kind[0], config.tp, config.ep, config.etp, kind[1]) for kind in kinds]
@@ -214,15 +200,17 @@ def lever_set(rates: Rates, arch: Architecture, configs: Sequence[TrainingConfig
         configs=tuple(configs),
         states=_distinct(configs, _STATES_BY),
         exchange=_distinct(configs, _EXCHANGED_BY),
+        costs=_costs(configs),
         overlaps=np.array(flags).T,
         placeholder=np.array(placeholders).T,
         share=np.array(share),
         outside=np.array(outside),
+        memo={},
     )
 
 
 class Pricer:
-    """Prices layers for one workload on one cluster and remembers each distinct one. `modules`: of selective recompute."""
+    """Prices layers for one workload on one cluster. `modules`: of selective recompute."""
 
     def __init__(self, rates: Rates, arch: Architecture, modules: tuple[str, ...]) -> None:
         self.rates, self.arch = rates, arch
@@ -230,57 +218,58 @@ class Pricer:
         self._last_kind = of_layer[-1]
         self._selective = Recompute(granularity="selective", modules=modules)
         self._modules = replayed_modules(self._selective)
-        self._times: dict[object, list[tuple[float, ...]]] = {}
-        self._sizes: dict[object, tuple[list[tuple[float, ...]], tuple[float, float]]] = {}
 
-    def table(self, levers: Levers, mbs: int) -> Table:
-        """The arrays of a lever set at a micro batch size."""
-        times = np.array([self._time_rows(config, mbs) for config in levers.configs])
+    def table(self, levers: Levers, mbs: tuple[int, ...]) -> Table:
+        """The arrays of a lever set at micro-batch sizes."""
+        settings, of_lever = levers.costs
+        columns = []
+        for size in mbs:
+            layers: dict[LayerSettings, list[tuple[float, ...]]] = {}
+            rows = np.array([self._time_rows(layers, replace(one, mbs=size), loss) for one, loss in settings])
+            columns.append(rows[of_lever])
+        times = np.concatenate(columns)
         return Table(
             levers=levers,
-            first=replace(levers.configs[0], mbs=mbs),
+            mbs=mbs,
             kinds=self.kinds,
             times={name: np.ascontiguousarray(times[:, :, i].T) for i, name in enumerate(TIMES)},
-            sizes=cache(lambda: self._size_arrays(levers, mbs)),
+            sizes=cache(lambda index: self._size_arrays(levers, mbs[index])),
         )
 
-    def _time_rows(self, config: TrainingConfig, mbs: int) -> list[tuple[float, ...]]:
-        key = (mbs, _PRICED_BY(config))
-        if key not in self._times:
-            settings = layer_settings(replace(config, mbs=mbs, **_ANY_LOSS))
-            self._times[key] = [_layer_times(self.rates, self.arch, settings, kind, self._modules) for kind in self.kinds]
-        end_key = (*key, _LOSS(config))
-        if end_key not in self._times:
-            settings = layer_settings(replace(config, mbs=mbs))
-            self._times[end_key] = [*self._times[key], *_end_times(self.rates, self.arch, settings, self._modules)]
-        return self._times[end_key]
+    def _time_rows(
+        self, layers: dict[LayerSettings, list[tuple[float, ...]]], settings: LayerSettings, loss: Loss
+    ) -> list[tuple[float, ...]]:
+        """TIMES of every part. Layers do not depend on the loss, which only the heads run."""
+        rates, arch, modules = self.rates, self.arch, self._modules
+        if settings not in layers:
+            layers[settings] = [
+                _time_row([decoder_layer(rates, arch, settings, moe=moe, windowed=windowed, kind=kind)], modules)
+                for moe, kind, windowed in self.kinds
+            ]
+        last = head(rates, arch, replace(settings, cross_entropy_loss_fusion=loss[0], cross_entropy_impl=loss[1]))
+        depth = [*prediction_depth(rates, arch, settings)[:-1], last] if arch.mtp_num_layers else []
+        ends = (_time_row([embedding(rates, arch, settings)], modules), _time_row([last], modules), _time_row(depth, modules))
+        return [*layers[settings], *ends]
 
     def _size_arrays(self, levers: Levers, mbs: int) -> Sizes:
-        rows = [self._size_rows(config, mbs) for config in levers.configs]
-        parts, hidden = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+        records = [activation_settings(self.arch, replace(config, mbs=mbs, recompute=Recompute())) for config in levers.configs]
+        firsts, of_lever = _indexed(records)
+        rows = [self._size_rows(replace(levers.configs[i], mbs=mbs), records[i]) for i in firsts]
+        parts = np.array([row[0] for row in rows])[of_lever]
+        hidden = np.array([row[1] for row in rows])[of_lever]
         return Sizes(
             parts={name: np.ascontiguousarray(parts[:, :, i].T) for i, name in enumerate(SIZES)},
             hidden=hidden[:, 0],
             gathered=hidden[:, 1],
         )
 
-    def _size_rows(self, config: TrainingConfig, mbs: int) -> tuple[list[tuple[float, ...]], tuple[float, float]]:
-        key = (mbs, _PRICED_BY(config))
-        if key not in self._sizes:
-            bare = replace(config, mbs=mbs, recompute=Recompute(), **_ANY_LOSS)
-            plain = activation_settings(self.arch, bare)
-            selective = activation_settings(self.arch, replace(bare, recompute=self._selective))
-            sizes = [_layer_sizes(plain, selective, kind[:2]) for kind in self.kinds]
-            self._sizes[key] = sizes, (plain.hidden_bytes, plain.gathered_bytes)
-        end_key = (*key, _LOSS(config))
-        if end_key not in self._sizes:
-            sizes, hidden = self._sizes[key]
-            whole = activation_settings(self.arch, replace(config, mbs=mbs, recompute=Recompute()))
-            ends = _end_sizes(whole, self.arch.mtp_num_layers)
-            if self.arch.mtp_num_layers:
-                ends = (*ends[:2], _plus_layer(ends[2], sizes[self._last_kind]))
-            self._sizes[end_key] = [*sizes, *ends], hidden
-        return self._sizes[end_key]
+    def _size_rows(self, config: TrainingConfig, plain: ActivationSettings) -> tuple[list[tuple[float, ...]], tuple[float, float]]:
+        selective = activation_settings(self.arch, replace(config, recompute=self._selective))
+        sizes = [_layer_sizes(plain, selective, kind[:2]) for kind in self.kinds]
+        ends = _end_sizes(plain, self.arch.mtp_num_layers)
+        if self.arch.mtp_num_layers:
+            ends = (*ends[:2], _plus_layer(ends[2], sizes[self._last_kind]))
+        return [*sizes, *ends], (plain.hidden_bytes, plain.gathered_bytes)
 
 
 def communicator_bytes(vendor: str, count: int) -> float:

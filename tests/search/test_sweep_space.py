@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,11 +13,14 @@ from primus_mcp.projection.memory import project_memory
 from primus_mcp.projection.performance import project_performance
 from primus_mcp.projection.performance.projection import rates_for
 from primus_mcp.projection.performance.stages import stage_cost
+from primus_mcp.projection.placement import place
 from primus_mcp.search.sweep_blocks import Walk
 from primus_mcp.search.sweep_bounds import Pricing
-from primus_mcp.search.sweep_choices import choices_of
+from primus_mcp.search.sweep_choices import choices_of, trial_of
 from primus_mcp.search.sweep_masks import Masks
 from primus_mcp.search.sweep_where import parse_where
+from primus_mcp.space.knobs import TrialConfig
+from primus_mcp.space.trainer_keys import resolve
 
 MODELS = ["mixtral_8x7B_v0.1", "llama3.1_8B", "deepseek_v2_lite", "gpt_oss_20B", "qwen3_30B_A3B", "gemma3_4b"]
 
@@ -36,15 +40,15 @@ def test_bounds_hold_on_random_legal_configurations_and_are_near_the_projection_
     choices = choices_of(rules.workload, rules.cluster, axes=rules.axes, pins={})
     masks = Masks(rules, choices)
     pricing = Pricing(workload=rules.workload, rates=rates_for(rules.cluster, "roofline"))
-    walk = Walk(masks=masks, pricing=pricing, cap_bytes=rules.cluster.memory_cap_bytes, where=parse_where(None))
+    walk = Walk(masks=masks, pricing=pricing, where=parse_where(None))
     arch, stock, seen = rules.workload.architecture, [], 0
     for topology in rng.sample(masks.topologies(), 8):
-        for block, bounds, lever, choice in walk.topology(topology):
-            if rng.random() > 0.15:
+        for lot, bounds in walk.unit([topology]):
+            if rng.random() > 0.5:
                 continue
-            chosen = np.array(rng.sample(range(len(lever)), min(2, len(lever))))
+            chosen = np.array(rng.sample(range(len(lot.lever)), min(3, len(lot.lever))))
             for i, least_bytes in zip(chosen, bounds.memory_bytes(chosen), strict=True):
-                trial = walk.trial(block, int(lever[i]), int(choice[i]))
+                trial = walk.trial(lot.block.knobs(int(lot.batch[i])), int(lot.lever[i]), int(lot.choice[i]))
                 verdict = rules.check(trial)
                 assert verdict.legal and verdict.config is not None, trial
                 exact = project_performance(arch, verdict.config, rules.cluster, gemm_backend="roofline")
@@ -57,16 +61,29 @@ def test_bounds_hold_on_random_legal_configurations_and_are_near_the_projection_
     assert sorted(stock)[len(stock) // 2] > 0.95
 
 
+def test_batches_of_a_pipeline_differ_in_mbs_and_gbs_alone() -> None:
+    for model in ("deepseek_v2_lite", "gpt_oss_20B", "llama3.1_8B"):
+        rules = evaluator(model, 2, all_axes=True).rules
+        masks = Masks(rules, choices_of(rules.workload, rules.cluster, axes=rules.axes, pins={}))
+        for topology in masks.topologies()[::7]:
+            for block in masks.blocks(topology):
+                for number, batch in enumerate(block.batches):
+                    config = resolve(rules.workload, trial_of(masks._rest, block.knobs(number)))
+                    assert config == replace(block.config, mbs=batch.mbs, gbs=batch.gbs)
+                    assert place(rules.workload.architecture, config, rules.cluster.world_size).micro_batches == batch.micro_batches
+
+
 def test_counts_are_conserved_and_every_legal_configuration_is_distinct() -> None:
     rules = evaluator("llama3.1_8B", 1).rules
     choices = choices_of(rules.workload, rules.cluster, axes=rules.axes, pins={})
     masks = Masks(rules, choices)
     pricing = Pricing(workload=rules.workload, rates=rates_for(rules.cluster, "roofline"))
-    walk = Walk(masks=masks, pricing=pricing, cap_bytes=rules.cluster.memory_cap_bytes, where=parse_where(None))
+    walk = Walk(masks=masks, pricing=pricing, where=parse_where(None))
     trials = set()
     for topology in masks.topologies():
-        for block, _, lever, choice in walk.topology(topology):
-            trials |= {walk.trial(block, int(a), int(b)) for a, b in zip(lever, choice, strict=True)}
+        for lot, _ in walk.unit([topology]):
+            places = zip(lot.batch, lot.lever, lot.choice, strict=True)
+            trials |= {walk.trial(lot.block.knobs(int(a)), int(b), int(c)) for a, b, c in places}
     assert walk.legal == len(trials)
     assert walk.legal + sum(masks.fallen.values()) + sum(walk.fallen.values()) == choices.size
 
@@ -74,12 +91,9 @@ def test_counts_are_conserved_and_every_legal_configuration_is_distinct() -> Non
 def test_stage_costs_of_the_engine_and_of_the_arrays_are_equal_for_every_recompute() -> None:
     from primus_mcp.inputs.training import Recompute
     from primus_mcp.projection.layers.settings import layer_settings
-    from primus_mcp.projection.placement import place
     from primus_mcp.search.sweep_bounds import stage_times
     from primus_mcp.search.sweep_shapes import covered, shape_of
     from primus_mcp.search.sweep_tables import Pricer, lever_set
-    from primus_mcp.space.knobs import TrialConfig
-    from primus_mcp.space.trainer_keys import resolve
 
     price = evaluator("deepseek_v2_lite", 1)
     workload, rates = price.rules.workload, rates_for(price.rules.cluster, "roofline")
@@ -94,9 +108,9 @@ def test_stage_costs_of_the_engine_and_of_the_arrays_are_equal_for_every_recompu
     ]
     placement = place(arch, config, 8)
     shape = shape_of(arch, placement.chunks, placement.owner)
-    table = Pricer(rates, arch, ("core_attn", "moe")).table(lever_set(rates, arch, [config]), 2)
+    table = Pricer(rates, arch, ("core_attn", "moe")).table(lever_set(rates, arch, [config]), (1, 2))
     index = np.arange(len(records))
-    times = stage_times(table, shape, [covered(arch, shape, record) for record in records], np.zeros_like(index), index)
+    times = stage_times(table, shape, [covered(arch, shape, record) for record in records], np.ones_like(index), index)
     for r, record in enumerate(records):
         for t, chunk in enumerate(shape.types):
             exact = stage_cost(rates, arch, layer_settings(config), chunk, record)
@@ -114,4 +128,4 @@ def test_the_heuristic_schedule_holds_at_least_what_the_bound_counts(pp: int, mi
     states = live_states("zero-bubble-heuristic", pp=pp, vpp=1, micro_batches=micro_batches)
     for rank in range(pp):
         held = max(sum(state.forward_live) + sum(state.weight_pending) + (state.kind == "F") for state in states[rank])
-        assert held >= fullest_states(("zero-bubble-heuristic", pp, 1, micro_batches, None), rank).live[0, 0]
+        assert held >= fullest_states(("zero-bubble-heuristic", pp, 1, micro_batches, None, None), rank).live[0, 0]
