@@ -92,6 +92,15 @@ def test_all_schedules_compare_with_the_reason_of_those_that_cannot_run(capsys: 
     assert {"1f1b", "interleaved, VPP 2", "zero-bubble", "zbv-formatted", "v-half", "v-min"} <= shown
 
 
+def test_all_schedules_show_what_no_trainer_runs_as_what_ifs_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["performance", *DENSE, "--schedule", "all", "--gemm-backend", "roofline"]) == 0
+    out = capsys.readouterr().out
+    assert "what-if: dualpipe: neither Primus nor Megatron-LM has a bidirectional schedule" in out
+    assert "what-if: seaailab-ilp: it exists in Primus's projection tool only" in out
+    assert main(["performance", *DENSE, "--schedule", "dualpipe", "--gemm-backend", "roofline"]) == 2
+    assert "pp_algorithm: is 'dualpipe'; write one of" in capsys.readouterr().err
+
+
 def test_gpus_and_sizes_compare_in_one_table(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--model", "llama3_8B", "--arch", "mi300x,mi355x", "--nodes", "1,2", "--gemm-backend", "roofline"]
     assert main(["performance", *arguments]) == 0

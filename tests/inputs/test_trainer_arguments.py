@@ -263,3 +263,38 @@ def test_windows_come_from_megatron_or_from_turbo_sinks() -> None:
     sinks = built({**DENSE, **turbo})
     assert (sinks.sliding_window, sinks.windowed_layers, sinks.attention_sinks) == (64, (True, False) * 4, True)
     assert built({**DENSE, **turbo, "enable_primus_turbo": False}).sliding_window is None
+
+
+PLANNED = {"patch_primus_pipeline": True, "pp_algorithm": "zero-bubble-heuristic", "pipeline_model_parallel_size": 4}
+
+
+def test_the_planner_of_zero_bubble_heuristic_reads_one_number_or_one_a_rank() -> None:
+    plain = training(DENSE, **PLANNED)
+    assert (plain.pp_max_mem, plain.pp_cost_f, plain.pp_cost_b, plain.pp_cost_w) == (None,) * 4
+    told = training(DENSE, **PLANNED, pp_max_mem=6, pp_cost_f=[900, 1000, 1000, 1200], pp_cost_w=500.5)
+    assert told.pp_max_mem == (6.0,) * 4
+    assert told.pp_cost_f == (900.0, 1000.0, 1000.0, 1200.0)
+    assert told.pp_cost_w == (500.5,) * 4
+    longer = training(DENSE, **PLANNED, pp_max_mem=[4, 4, 3, 2, 9])
+    assert longer.pp_max_mem == (4.0, 4.0, 3.0, 2.0)
+
+
+def test_no_other_schedule_reads_them() -> None:
+    other = training(DENSE, **{**PLANNED, "pp_algorithm": "zero-bubble"}, pp_max_mem=6)
+    assert other == training(DENSE, **{**PLANNED, "pp_algorithm": "zero-bubble"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("pp_max_mem", 0, "at least 1"),
+        ("pp_max_mem", [4, 4], "has 2 entries"),
+        ("pp_max_mem", "all", "at least 1"),
+        ("pp_max_mem", [4, 4, True, 4], "at least 1"),
+        ("pp_cost_b", -1, "at least 0"),
+        ("pp_cost_b", [1, 2, 3, float("inf")], "at least 0"),
+    ],
+)
+def test_planner_keys_that_cannot_be_are_refused(key: str, value: object, words: str) -> None:
+    with pytest.raises(InputError, match=rf"{key}.*{words}"):
+        training(DENSE, **PLANNED, **{key: value})

@@ -24,6 +24,7 @@ ZB = PATCHED | {
 EXAMPLES = [
     # what a trial asks for
     Example("S1", ("seaailab-ilp", "7 values"), trial={"pp": 4, "pp_schedule": "seaailab-ilp"}, mended_trial={"pp_schedule": "zerobubble"}),
+    Example("S1", ("dualpipe", "second copy"), trial={"pp": 4, "pp_schedule": "dualpipe"}, mended_trial={"pp_schedule": "zerobubble"}),
     Example("Z1", ("PP > 1", "PP is 1"), trial={"pp_schedule": "zerobubble"}, mended_trial={"pp": 4}),
     Example(
         "zero-bubble-agrees",

@@ -5,7 +5,7 @@ Layer costs are memoised on this record, so whatever is not here cannot change t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
@@ -153,7 +153,12 @@ def _cast_bytes(precision: Precision, recipe: Fp8Recipe, *, turbo: bool) -> floa
 
 
 def layer_settings(config: TrainingConfig) -> LayerSettings:
-    """The record for a configuration, one object for all configurations that layers cannot tell apart."""
+    """The record for a configuration, one object for all configurations that layers cannot tell apart.
+
+    Under a split backward no weight gradient runs beside the all-reduce of the input gradient.
+    """
+    if config.tp > 1 and config.overlap_tp_all_reduce and not config.sequence_parallel and config.splits_weight_gradient:
+        config = replace(config, overlap_tp_all_reduce=False)
     return _settings(_read(config))
 
 
