@@ -38,6 +38,7 @@ COMMANDS: dict[str, str] = {
     "import-trace": "time by kernel of a torch profiler or rocprofv3 trace, and where a run differs from the projection",
     "validate": "score the projections against measured runs",
     "convert": "a Megatron-LM argument list to a Primus workload file, and back",
+    "detect": "the GPUs, links and NICs of this host, or of saved tool output, as a cluster file",
     "models": "models in the catalogue",
     "gpus": "GPUs in the catalogue",
     "doctor": "what works on this machine, and the remedy for what does not",
