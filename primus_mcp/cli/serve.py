@@ -32,6 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     safety.add_argument(
         "--toolsets", metavar="A,B", help=f"tools to offer besides the session's own: {','.join(ALL_TOOLSETS)} (default all)"
     )
+    parser.add_argument(
+        "--answer-within", type=count, default=45, metavar="S", help="long work answers with a job handle after S seconds (0 to 45)"
+    )
     http = parser.add_argument_group("streamable HTTP (default: stdio)")
     http.add_argument("--http", action="store_true", help="serve http://HOST:PORT/mcp")
     http.add_argument("--host", default="127.0.0.1", help="address to listen on; beyond loopback only with a token")
@@ -83,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     from primus_mcp.server.lifecycle import serve_stdio, stdout_kept_clean
 
     with stdout_kept_clean():
-        from primus_mcp.server.options import TOOLSETS, ServeOptions, default_home
+        from primus_mcp.server.options import ANSWER_WITHIN_S, TOOLSETS, ServeOptions, default_home
 
         wanted = [name.strip() for name in arguments.toolsets.split(",")] if arguments.toolsets else list(TOOLSETS)
         unknown = [name for name in wanted if name not in TOOLSETS]
@@ -101,6 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
             read_only=arguments.read_only,
             toolsets=tuple(name for name in TOOLSETS if name in wanted),
             limits=_limits(arguments.budget),
+            answer_within_s=min(float(arguments.answer_within), ANSWER_WITHIN_S),
             http=arguments.http,
             host=arguments.host,
             port=arguments.port,

@@ -8,7 +8,7 @@ from typing import Any
 from primus_mcp.server import application, guard, jobs
 from primus_mcp.server.app import FIRST
 from primus_mcp.server.host import HOST_TOOLS, MAX_WAIT_S, MAX_YAML
-from primus_mcp.server.options import MAX_SESSIONS, READ_ONLY_PREFIXES, REQUESTS_PER_MINUTE, TOOLSETS
+from primus_mcp.server.options import ANSWER_WITHIN_S, MAX_SESSIONS, READ_ONLY_PREFIXES, REQUESTS_PER_MINUTE, TOOLSETS
 from primus_mcp.server.prompts import PROMPTS
 from primus_mcp.server.resources import GUIDE_URI, PAGE, PARTS
 from primus_mcp.server.schemas import argument_model, input_schema, output_type_name
@@ -101,7 +101,7 @@ def _limits() -> str:
         ("characters of inline YAML", f"{MAX_YAML:,}; 2 MB for a file; nesting and aliases are limited"),
         ("sessions open per token", f"{MAX_SESSIONS} (`--max-sessions`); the one unused longest is forgotten, its folder stays"),
         ("jobs at once", str(jobs.MAX_RUNNING)),
-        ("seconds of an answer", f"{jobs.ANSWER_WITHIN_S:.0f}, `wait_s` up to {MAX_WAIT_S}"),
+        ("seconds of an answer", f"{ANSWER_WITHIN_S:.0f} (`--answer-within`), `wait_s` up to {MAX_WAIT_S}"),
         (
             "pricing, reading and waiting threads",
             f"{application.WORKING_THREADS}, {application.READING_THREADS}, {application.WAITING_THREADS}",
@@ -148,7 +148,7 @@ def mcp_markdown() -> str:
     return "\n".join(
         [
             _INTRODUCTION,
-            _RULES.format(digits=SIGNIFICANT_DIGITS, answer=jobs.ANSWER_WITHIN_S),
+            _RULES.format(digits=SIGNIFICANT_DIGITS, answer=ANSWER_WITHIN_S),
             f"## Tools\n\n{_table(('tool', '', 'toolset'), overview)}",
             *(_tool(tools[name]) for name in order),
             f"## Resources\n\n{_table(('URI', '', 'type'), resources)}\n{_SUBSCRIPTIONS}",

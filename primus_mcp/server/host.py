@@ -10,8 +10,9 @@ from pydantic import Field, WithJsonSchema
 
 from primus_mcp.errors import InputError
 from primus_mcp.projection.parameters import total_parameters
-from primus_mcp.server.jobs import ANSWER_WITHIN_S, Job, JobRunner
+from primus_mcp.server.jobs import Job, JobRunner
 from primus_mcp.server.opening import Request
+from primus_mcp.server.options import ANSWER_WITHIN_S
 from primus_mcp.server.sessions import OpenSession, SessionStore
 from primus_mcp.space.knobs import set_knobs
 from primus_mcp.tools.configuration import baseline_knobs, read_config

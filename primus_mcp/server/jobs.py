@@ -13,8 +13,6 @@ from primus_mcp.errors import InputError, PrimusMcpError
 from primus_mcp.server.wording import for_tools
 from primus_mcp.tools.results import Result
 
-ANSWER_WITHIN_S = 45.0
-"""Clients give up after 60 s, some without telling: every answer comes well before."""
 MAX_RUNNING = 8
 MAX_KEPT = 200
 ID_BYTES = 16

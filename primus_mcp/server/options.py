@@ -12,6 +12,8 @@ DEFAULT_PORT = 8765
 MAX_SESSIONS = 64
 MAX_EVALUATIONS = 10_000
 REQUESTS_PER_MINUTE = 6_000
+ANSWER_WITHIN_S = 45.0
+"""Clients give up after 60 s, some without telling: every answer comes well before."""
 TOOLSETS: tuple[Toolset, ...] = ("session", "evaluate", "search", "inspect", "notes", "benchmark", "llm")
 READ_ONLY_PREFIXES = ("get_", "list_", "describe_", "explain_")
 
@@ -42,6 +44,7 @@ class ServeOptions:
     tokens: tuple[str, ...] = field(default=(), repr=False)
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
+    answer_within_s: float = ANSWER_WITHIN_S
     requests_per_minute: int = REQUESTS_PER_MINUTE
     max_sessions: int = MAX_SESSIONS
 

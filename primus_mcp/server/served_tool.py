@@ -17,10 +17,9 @@ from mcp.types import CallToolResult, ContentBlock, ImageContent, TextContent, T
 from pydantic import BaseModel, PrivateAttr
 
 from primus_mcp.errors import PrimusMcpError
-from primus_mcp.evaluation.evaluators import Evaluator
 from primus_mcp.server.application import Application, owner_of
 from primus_mcp.server.host import status
-from primus_mcp.server.jobs import ANSWER_WITHIN_S, Job
+from primus_mcp.server.jobs import Job
 from primus_mcp.server.schemas import SESSION_ID, argument_model, check_arguments, input_schema, output_schema
 from primus_mcp.server.sessions import OpenSession
 from primus_mcp.server.wording import for_tools, result_for_tools
@@ -112,9 +111,7 @@ class ServedTool(McpTool):
                     await app.trials_landed(opened)
 
     def _context(self, opened: OpenSession) -> ToolContext:
-        def elsewhere(gpu: str, nodes: int) -> Evaluator:
-            return self._app.store.problem_on(opened, gpu, nodes).evaluator
-
+        elsewhere = partial(self._app.store.problem_on, opened)
         return ToolContext(session=opened.tuning, ask_llm=self._app.llm.ask if self._app.llm else None, elsewhere=elsewhere)
 
     async def _in_thread(self, function: Any) -> Result:
@@ -144,7 +141,7 @@ class ServedTool(McpTool):
 
     async def _follow(self, job: Job, context: Context[Any, Any]) -> None:
         told_of = -1
-        with anyio.move_on_after(ANSWER_WITHIN_S):
+        with anyio.move_on_after(self._app.options.answer_within_s):
             while not job.finished.is_set():
                 if job.done != told_of:
                     told_of = job.done

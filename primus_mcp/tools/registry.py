@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Literal, get_type_hints
 
-from primus_mcp.evaluation.evaluators import Evaluator
+from primus_mcp.api import Problem
 from primus_mcp.session import TuningSession
 from primus_mcp.tools.results import Result
 from primus_mcp.trials.log import Origin
@@ -33,13 +33,13 @@ class LlmReply:
 class ToolContext:
     """What a tool works on: a session, who asks, a language model if one is set up, and how long work reports and stops.
 
-    `elsewhere(GPU or "", nodes or 0)`: the evaluator of the session's workload on another cluster; None: there is none but its own.
+    `elsewhere(GPU or "", nodes or 0)`: the session's workload on another cluster; None: there is none but its own.
     """
 
     session: TuningSession
     origin: Origin = "user"
     ask_llm: Callable[[str, str], LlmReply] | None = None
-    elsewhere: Callable[[str, int], Evaluator] | None = None
+    elsewhere: Callable[[str, int], Problem] | None = None
     progress: Callable[[int, int, str], None] = lambda _done, _total, _text: None
     should_stop: Callable[[], bool] = lambda: False
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Annotated, Any
 
@@ -32,9 +33,74 @@ MAX_CLUSTERS = 16
 STEPS = 1_000
 """Progress of one cluster counts so much."""
 SHOWN_RULES, SHOWN_POINTS = 6, 12
+_PLACE = re.compile(r"#(\d+)")
 Names = Annotated[Sequence[str], Field(max_length=50)]
 Sizes = Annotated[Sequence[Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=MAX_CLUSTERS)]
 Amount = Annotated[float, Field(ge=0, le=1e18)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """A swept cluster; whether it is the session's own; how the baseline was adapted to it."""
+
+    swept: SweptCluster
+    own: bool
+    adapted: tuple[str, ...]
+
+    def rows(self, session: TuningSession, *, several: bool) -> Iterator[dict[str, Any]]:
+        """The top, or of several clusters the best of each; on the session's own cluster as trials of its log."""
+        evaluator, result, _ = self.swept
+        for place, one in enumerate(result.top[:1] if several else result.top):
+            changes = _changes(evaluator, _trial(one))
+            priced: EvaluationResult = one.result
+            if self.own:
+                priced = session.evaluate(TrialConfig.model_validate(changes), origin="sweep", label=f"sweep: number {place + 1}")
+            yield {
+                "trial_id": priced.trial_id if self.own else None,
+                **({"cluster": result.cluster} if several else {}),
+                "changes": changes,
+                "verdict": verdict(priced),
+                "tokens_per_s_per_gpu": priced.tokens_per_s_per_gpu,
+                "memory_per_gpu_gb": priced.memory_per_gpu_gb,
+                "mfu": priced.mfu,
+                "recommended": place == result.recommended,
+            }
+
+    def counts(self, *, brief: bool) -> dict[str, Any]:
+        """What is proven of the cluster, and unless `brief` where every configuration went."""
+        evaluator, result, _ = self.swept
+        counts, cluster = result.counts, evaluator.cluster
+        told = {
+            "cluster": result.cluster,
+            "gpu": cluster.gpu.name,
+            "nodes": cluster.num_nodes,
+            "this_session": self.own,
+            "memory_cap_gb": bytes_to_gb(cluster.memory_cap_bytes),
+            "global_batch_size": evaluator.workload.baseline.gbs,
+            "proof": proof_text(result),
+            "combinations": counts.size,
+            "legal": counts.legal,
+            "equally_fast": result.ties,
+            "notes": [*self.adapted, *([_PLACE.sub(lambda at: f"number {int(at[1]) + 1}", result.note)] if result.note else [])],
+        }
+        return told if brief else told | _where_they_went(result)
+
+
+def _where_they_went(result: SweepResult) -> dict[str, Any]:
+    counts, fallen = result.counts, list(result.counts.fallen.items())
+    return {
+        "of_the_legal": {
+            "slower_by_bound": counts.slower,
+            "over_memory_cap": counts.over_memory,
+            "excluded_by_where": counts.excluded,
+            "priced_one_by_one": counts.priced,
+            "left_open": counts.open,
+        },
+        "refused_by_rule": {
+            **{" ".join(rule_title(rule).split()): count for rule, count in fallen[:SHOWN_RULES]},
+            **({"other rules": sum(count for _, count in fallen[SHOWN_RULES:])} if len(fallen) > SHOWN_RULES else {}),
+        },
+    }
 
 
 @tool("Search the whole space", toolset="search", idempotent=True, long=True)
@@ -56,12 +122,12 @@ def sweep(
     session, before = context.session, context.session.target.cluster
     analytic(session.evaluator)
     clusters = _clusters(session, gpus, nodes)
-    found: list[tuple[SweptCluster, bool]] = []
+    found: list[_Found] = []
     failed: list[dict[str, Any]] = []
     for number, (gpu, size) in enumerate(clusters):
         own = not gpu and not size
         try:
-            evaluator = session.evaluator if own else _elsewhere(context, gpu, size)
+            evaluator, adapted = (session.evaluator, ()) if own else _elsewhere(context, gpu, size)
             progress = _progress(context, number, len(clusters))
             result = sweep_space(
                 evaluator,
@@ -77,15 +143,15 @@ def sweep(
                 raise
             failed.append({"gpu": gpu or before.gpu.name, "nodes": size or before.num_nodes, "error": str(error)})
             continue
-        found.append(((evaluator, result, _sure(evaluator, result, axes, where)), own))
+        found.append(_Found(swept=(evaluator, result, _sure(evaluator, result, axes, where)), own=own, adapted=adapted))
         if context.should_stop():
             break
     points = [
         point
-        for (evaluator, result, _), _ in found
+        for evaluator, result, _ in (one.swept for one in found)
         for point in cluster_points(evaluator, result, usd_per_gpu_hour=usd_per_gpu_hour or None, target_tokens=target_tokens or None)
     ]
-    keep_sweep(session.folder, sweep_document([swept for swept, _ in found], points))
+    keep_sweep(session.folder, sweep_document([one.swept for one in found], points))
     compared = front or bool(target_tokens) or len(clusters) > 1
     in_time = deadline_text(points, target_tokens, deadline_days) if deadline_days else None
     shown = [_point(point, target_tokens) for point in pareto_front(points)] if compared else None
@@ -103,10 +169,11 @@ def _clusters(session: TuningSession, gpus: Sequence[str], nodes: Sequence[int])
     return clusters
 
 
-def _elsewhere(context: ToolContext, gpu: str, nodes: int) -> Evaluator:
+def _elsewhere(context: ToolContext, gpu: str, nodes: int) -> tuple[Evaluator, tuple[str, ...]]:
     if context.elsewhere is None:
         raise InputError("only the session's own cluster can be swept here", where="gpus, nodes", remedy="open a session on the other one")
-    return context.elsewhere(gpu, nodes)
+    problem = context.elsewhere(gpu, nodes)
+    return problem.evaluator, problem.adapted.lines
 
 
 def _progress(context: ToolContext, number: int, clusters: int) -> Callable[[int, int, int, float], None]:
@@ -136,58 +203,6 @@ def _changes(evaluator: Evaluator, trial: TrialConfig) -> dict[str, KnobValue]:
     return few if evaluator.key(TrialConfig.model_validate(few)) == evaluator.key(trial) else dict(set_knobs(trial))
 
 
-def _rows(session: TuningSession, evaluator: Evaluator, result: SweepResult, *, own: bool, several: bool) -> Iterator[dict[str, Any]]:
-    """The top, or of several clusters the best of each; on the session's own cluster as trials of its log."""
-    for place, one in enumerate(result.top[:1] if several else result.top):
-        changes = _changes(evaluator, _trial(one))
-        priced: EvaluationResult = one.result
-        if own:
-            priced = session.evaluate(TrialConfig.model_validate(changes), origin="sweep", label=f"sweep: number {place + 1}")
-        yield {
-            "trial_id": priced.trial_id if own else None,
-            **({"cluster": result.cluster} if several else {}),
-            "changes": changes,
-            "verdict": verdict(priced),
-            "tokens_per_s_per_gpu": priced.tokens_per_s_per_gpu,
-            "memory_per_gpu_gb": priced.memory_per_gpu_gb,
-            "mfu": priced.mfu,
-            "recommended": place == result.recommended,
-        }
-
-
-def _counts(evaluator: Evaluator, result: SweepResult, *, own: bool, brief: bool) -> dict[str, Any]:
-    """What is proven of a cluster, and unless `brief` where every configuration went."""
-    counts, cluster = result.counts, evaluator.cluster
-    fallen = list(counts.fallen.items())
-    told = {
-        "cluster": result.cluster,
-        "gpu": cluster.gpu.name,
-        "nodes": cluster.num_nodes,
-        "this_session": own,
-        "memory_cap_gb": bytes_to_gb(cluster.memory_cap_bytes),
-        "proof": proof_text(result),
-        "combinations": counts.size,
-        "legal": counts.legal,
-        "equally_fast": result.ties,
-        "note": result.note and re.sub(r"#(\d+)", lambda place: f"number {int(place[1]) + 1}", result.note),
-    }
-    if brief:
-        return told
-    return told | {
-        "of_the_legal": {
-            "slower_by_bound": counts.slower,
-            "over_memory_cap": counts.over_memory,
-            "excluded_by_where": counts.excluded,
-            "priced_one_by_one": counts.priced,
-            "left_open": counts.open,
-        },
-        "refused_by_rule": {
-            **{" ".join(rule_title(rule).split()): count for rule, count in fallen[:SHOWN_RULES]},
-            **({"other rules": sum(count for _, count in fallen[SHOWN_RULES:])} if len(fallen) > SHOWN_RULES else {}),
-        },
-    }
-
-
 def _point(point: FrontPoint, target_tokens: float) -> dict[str, Any]:
     """A point of the front; what was not asked for is left out, an unknown price is null."""
     shown = {"cluster", "gpus", "tokens_per_s_per_gpu", "headroom_gb", "mfu", "usd_per_million_tokens"}
@@ -198,19 +213,20 @@ def _point(point: FrontPoint, target_tokens: float) -> dict[str, Any]:
 
 def _answer(
     session: TuningSession,
-    found: list[tuple[SweptCluster, bool]],
+    found: list[_Found],
     failed: list[dict[str, Any]],
     front: list[dict[str, Any]] | None,
     in_time: str | None,
 ) -> Swept:
     several = len(found) + len(failed) > 1
-    rows = [row for (evaluator, result, _), own in found for row in _rows(session, evaluator, result, own=own, several=several)]
-    sure = found[0][0][2] if found and not several else None
-    best = next((result.best for (_, result, _), _ in found if result.best is not None), None)
+    rows = [row for one in found for row in one.rows(session, several=several)]
+    results = [one.swept[1] for one in found]
+    sure = found[0].swept[2] if found and not several else None
+    best = next((result.best for result in results if result.best is not None), None)
     return Swept(
-        proven=bool(rows) and not failed and all(result.proven for (_, result, _), _ in found),
+        proven=bool(rows) and not failed and all(result.proven for result in results),
         top=sorted(rows, key=lambda row: -(row["tokens_per_s_per_gpu"] or 0.0)) if several else rows,
-        clusters=[*(_counts(evaluator, result, own=own, brief=several) for (evaluator, result, _), own in found), *failed],
+        clusters=[*(one.counts(brief=several) for one in found), *failed],
         front=None if front is None else front[:SHOWN_POINTS],
         in_time=in_time,
         how_sure=[with_rivals(line, [f"number {place}" for place in range(2, 6)]) for line in sure.text.splitlines()] if sure else [],

@@ -37,6 +37,12 @@ def server(home: Path) -> PrimusServer:
 
 
 @pytest.fixture
+def hasty(home: Path) -> PrimusServer:
+    """A server that answers long work with a job handle at once."""
+    return build_server(ServeOptions(home=home, answer_within_s=0.05))
+
+
+@pytest.fixture
 def connect(server: PrimusServer, mode: Mode) -> Connect:
     """Opens a client on the server in memory."""
 

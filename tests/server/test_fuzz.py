@@ -24,10 +24,11 @@ from primus_mcp.tools import TOOLS
 CALLS = int(os.environ.get("PRIMUS_MCP_FUZZ_CALLS", "250"))
 """PRIMUS_MCP_FUZZ_CALLS=10000 runs the long version."""
 NAMES = [*TOOLS, *HOST_TOOLS, "nothing", "", "../x"]
-SLOW = {"plot_trials", "export_best", "seed_trials"}
+SLOW = {"plot_trials", "write_report", "export_best", "seed_trials", "sweep"}
 ARGUMENTS = [
     "config_json", "session_id", "trial_id", "trial_ids", "limit", "cursor", "order", "detail", "note", "budget", "prompt", "workload",
-    "cluster", "gpu", "nodes", "pin", "out_dir", "job_id", "wait_s", "seq_length", "x", "",
+    "cluster", "gpu", "nodes", "pin", "out_dir", "job_id", "wait_s", "seq_length", "axes", "where",
+    "top", "gpus", "front", "target_tokens", "deadline_days", "usd_per_gpu_hour", "sensitivity", "expert", "x", "",
 ]  # fmt: skip
 TEXT = st.one_of(
     st.text(max_size=40),

@@ -18,7 +18,6 @@ from mcp_cases import LLAMA, Mode, call, refused
 
 from primus_mcp.errors import InputError
 from primus_mcp.measurement import launch
-from primus_mcp.server import served_tool
 from primus_mcp.server.app import PrimusServer
 from primus_mcp.server.jobs import MAX_RUNNING, JobRunner
 from primus_mcp.session import SeedRun, TuningSession
@@ -85,10 +84,9 @@ async def test_progress_is_reported_while_it_is_asked_for_and_never_after_the_an
 
 @pytest.mark.anyio
 async def test_complaints_1_to_4_work_that_takes_longer_than_a_client_waits_returns_a_handle_and_its_result_later(
-    server: PrimusServer, mode: Mode, slow: SlowSeeds, monkeypatch: pytest.MonkeyPatch
+    hasty: PrimusServer, mode: Mode, slow: SlowSeeds
 ) -> None:
-    monkeypatch.setattr(served_tool, "ANSWER_WITHIN_S", 0.05)
-    async with opened(server, mode) as client:
+    async with opened(hasty, mode) as client:
         handle = await call(client, "seed_trials")
         assert handle["state"] == "running"
         assert "get_job" in handle["next"]
@@ -101,18 +99,15 @@ async def test_complaints_1_to_4_work_that_takes_longer_than_a_client_waits_retu
 
 def test_no_answer_takes_longer_than_clients_wait() -> None:
     from primus_mcp.server.host import MAX_WAIT_S
-    from primus_mcp.server.jobs import ANSWER_WITHIN_S
+    from primus_mcp.server.options import ANSWER_WITHIN_S
     from primus_mcp.tools.llm import TIMEOUT_S
 
     assert max(MAX_WAIT_S, ANSWER_WITHIN_S, TIMEOUT_S) <= 50
 
 
 @pytest.mark.anyio
-async def test_a_job_can_be_cancelled_and_says_so(
-    server: PrimusServer, mode: Mode, slow: SlowSeeds, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(served_tool, "ANSWER_WITHIN_S", 0.05)
-    async with opened(server, mode) as client:
+async def test_a_job_can_be_cancelled_and_says_so(hasty: PrimusServer, mode: Mode, slow: SlowSeeds) -> None:
+    async with opened(hasty, mode) as client:
         handle = await call(client, "seed_trials")
         ended = await call(client, "cancel_job", job_id=handle["job_id"])
         assert ended["state"] == "cancelled"
@@ -150,7 +145,9 @@ async def test_complaint_11_other_calls_are_answered_while_long_work_runs(server
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("name", ["evaluate_simulate", "explain_trial", "get_history", "plot_trials", "open_session", "export_best"])
+@pytest.mark.parametrize(
+    "name", ["evaluate_simulate", "explain_trial", "get_history", "plot_trials", "open_session", "export_best", "sweep", "write_report"]
+)
 async def test_complaint_33_any_call_may_be_cancelled(server: PrimusServer, mode: Mode, name: str) -> None:
     async with opened(server, mode) as client:
         await call(client, "evaluate_simulate")
@@ -213,7 +210,7 @@ def test_stopping_gives_work_the_time_to_end_its_child_processes() -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="process groups")
 @pytest.mark.anyio
 async def test_cancelling_a_measured_run_ends_its_processes_as_a_group(
-    server: PrimusServer, mode: Mode, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    hasty: PrimusServer, mode: Mode, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pids = tmp_path / "pids"
     rank = "import time; time.sleep(60)"
@@ -226,12 +223,11 @@ async def test_cancelling_a_measured_run_ends_its_processes_as_a_group(
     monkeypatch.setattr(launch, "command", lambda *_: [sys.executable, "-c", launcher])
     monkeypatch.setattr(launch, "find_spec", lambda _: object())
     monkeypatch.setattr(launch, "cache_folder", lambda: tmp_path)
-    monkeypatch.setattr(served_tool, "ANSWER_WITHIN_S", 0.05)
     cluster = (
         "target_cluster: {gpu_arch: mi300x, num_nodes: 1}\n"
         "available_for_benchmark: {has_gpu: true, benchmark_gpus: 1, benchmark_arch: mi300x}\n"
     )
-    async with Client(server, mode=mode) as client:
+    async with Client(hasty, mode=mode) as client:
         await call(client, "open_session", workload="llama3.1_8B", cluster=cluster)
         handle = await call(client, "evaluate_with_benchmark", config_json={"recompute_granularity": "full", "mbs": 1})
         assert handle["state"] == "running", handle
