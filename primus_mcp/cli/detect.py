@@ -110,7 +110,7 @@ def outputs_of_this_host() -> tuple[list[ToolOutput], list[str]]:
     found = with_gpus or found[:1]
     for command in MORE_TOOLS:
         output, problem = _asked(command)
-        found += [output] if output else []
+        found += [output] if output and (output.links or output.nics) else []
         problems += [problem] if problem else []
     return found, [problem for problem in problems if not problem.endswith(ABSENT)]
 

@@ -172,12 +172,12 @@ class _Reader:
         self.arguments[flag.key] = items[0] if flag.key == "cp_comm_type" and len(items) == 1 else items
 
     def _free(self, flag: Flag, values: list[Token]) -> None:
-        self.free.append(flag.name)
         if values and values[0].unknown is not None:
             self.left.append(f"--{flag.name} (${values[0].unknown})")
             values = values[1:]
             if not values:
                 return
+        self.free.append(flag.name)
         texts = [typed_text(self._known(token)) for token in values]
         self.arguments[flag.key] = True if not texts else texts[0] if len(texts) == 1 else texts
 
