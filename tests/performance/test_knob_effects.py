@@ -8,7 +8,7 @@ import pytest
 from time_cases import DENSE, FOUR_NODES, MOE, ONE_NODE, TWO_NODES, dense, moe
 
 from primus_mcp.inputs.training import Recompute, TrainingConfig
-from primus_mcp.projection.performance import project_performance
+from primus_mcp.projection.performance import PerformanceProjection, project_performance
 
 PIPELINE = {"pp": 4, "gbs": 256}
 
@@ -244,6 +244,19 @@ def test_overlapped_exchange_hides_transfers_at_the_price_of_launches() -> None:
     large, small = {"mbs": 16, "gbs": 1024}, {"mbs": 1, "gbs": 64}
     assert moe(**large, overlap_moe_a2a=True).iteration_s < moe(**large).iteration_s
     assert moe(**small, overlap_moe_a2a=True).iteration_s > moe(**small).iteration_s
+
+
+def test_overlapped_exchange_is_felt_in_full_where_no_pair_hides_it() -> None:
+    # 2 micro-batches pair once a chunk, 32 pair nearly always.
+    few, many = (moe(overlap_moe_a2a=True, mbs=16, gbs=16 * 8 * m) for m in (2, 32))
+    plain_few, plain_many = (moe(mbs=16, gbs=16 * 8 * m) for m in (2, 32))
+
+    def felt(found: PerformanceProjection) -> float:
+        return found.exposed_s["a2a"] / found.communication_s["a2a"]
+
+    assert felt(plain_few) == felt(plain_many) == pytest.approx(1)
+    assert 0.2 < felt(many) < 0.25 < 0.5 < felt(few) < 0.65
+    assert sum(few.time_breakdown_s.values()) == pytest.approx(few.iteration_s)
 
 
 def test_lora_has_no_weight_gradients_and_a_small_optimizer_step() -> None:

@@ -91,7 +91,7 @@ def exchange_piece(
     `beside_s`: (forward, backward) compute of the shared expert that may hide part of it when the two overlap.
     """
     direction_s = 2 * exchange_once_s(rates, arch, experts, settings)
-    hidden = TIME["moe_a2a_overlap"] if settings.overlap_moe_a2a else 0.0
+    hidden = TIME["moe_a2a_overlap"] if settings.overlap_moe_a2a and not settings.exchange_waits else 0.0
     piece = communication("a2a", direction_s, direction_s, hidden=hidden, module="moe")
     if not settings.shared_expert_overlap:
         return piece

@@ -62,7 +62,8 @@ _read = attrgetter(*_COPIED, *_RESOLVED_FROM)
 class LayerSettings:
     """See `TrainingConfig` for the copied fields. Resolved: the precision that linear and expert GEMMs really run in, the bytes an
     element that casting their inputs and output gradients moves, whether weights have gradients (not under LoRA),
-    and the rank of adapters (0: none).
+    and the rank of adapters (0: none). `exchange_waits`: overlap of the expert exchange is on, but no task of another micro-batch runs
+    beside this one (warm-up and cool-down of a pipeline).
     """
 
     tp: int
@@ -108,6 +109,7 @@ class LayerSettings:
     expert_cast_bytes: float
     trains_weights: bool
     adapter_rank: int
+    exchange_waits: bool = False
 
     def tokens(self, arch: Architecture) -> float:
         """Tokens of one micro-batch on a rank: MBS * seq / CP."""

@@ -35,7 +35,8 @@ class IterationTime:
     """What each step adds to the critical path. Their sum is the iteration.
 
     pipeline = latest end of any rank; casts = max (end + casts) - that; gradients = max (end + casts + exposed exchange) - that; the
-    gradient norm makes every rank wait, so the slowest optimizer and the slowest exposed parameter gather follow.
+    gradient norm makes every rank wait, so the slowest optimizer and the slowest exposed parameter gather follow. `unpaired_s`: expert
+    exchange of tasks that run beside no other, beyond what `busiest.stages` expose in pairs.
     """
 
     pipeline_s: float
@@ -48,6 +49,7 @@ class IterationTime:
     last: RankTime
     micro_batches: int
     hop_s: float
+    unpaired_s: float = 0.0
 
     @property
     def total_s(self) -> float:
@@ -60,6 +62,8 @@ class IterationTime:
         for stage in self.busiest.stages:
             for name, share_s in stage.shares:
                 parts[name] = parts.get(name, 0.0) + self.micro_batches * share_s
+        if self.unpaired_s:
+            parts["a2a"] = parts.get("a2a", 0.0) + self.unpaired_s
         parts["weight_cast"] = self.casts_s
         parts["pipeline_p2p"] = self.hop_exposed_s
         parts["gradient_exchange"] = self.gradients_s
@@ -79,6 +83,8 @@ class IterationTime:
             for target, source in ((whole, stage.transfers), (exposed, stage.exposed)):
                 for name, seconds in source:
                     target[name] = target.get(name, 0.0) + self.micro_batches * seconds
+        if self.unpaired_s:
+            exposed["a2a"] = exposed.get("a2a", 0.0) + self.unpaired_s
         return whole, exposed
 
 

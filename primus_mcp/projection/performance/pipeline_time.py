@@ -12,7 +12,7 @@ from primus_mcp.projection.performance.stages import StageCost
 from primus_mcp.projection.pipeline import Timeline, simulate
 from primus_mcp.projection.pipeline.heuristic import PlannerCosts
 from primus_mcp.projection.pipeline.ilp import solve
-from primus_mcp.projection.pipeline.rules import SOLVED_SCHEDULE
+from primus_mcp.projection.pipeline.rules import SOLVED_SCHEDULE, order_problem, overlapped_schedule
 from primus_mcp.projection.placement import Placement
 from primus_mcp.projection.planner import planner_of
 from primus_mcp.units import BF16_BYTES
@@ -38,6 +38,16 @@ def hop_s(rates: Rates, arch: Architecture, settings: LayerSettings, pp: int, wo
         size_bytes = settings.tokens(arch) * arch.hidden_size * BF16_BYTES
         return rates.point_to_point_s(size_bytes / settings.tp, world // pp, pp) + rates.all_gather_s(size_bytes, settings.tp, 1)
     return rates.point_to_point_s(settings.sharded_tokens(arch) * arch.hidden_size * BF16_BYTES, world // pp, pp)
+
+
+def run_name(config: TrainingConfig, placement: Placement) -> str:
+    """The order with the pairs that overlapped expert exchange makes of forwards and backwards, where there is one for these sizes."""
+    name = schedule_name(config)
+    if not config.overlap_moe_a2a:
+        return name
+    paired = overlapped_schedule(name)
+    group = config.microbatch_group_size if name == "interleaved" else None
+    return paired if order_problem(paired, placement.pp, placement.vpp, placement.micro_batches, group) is None else name
 
 
 def plan_costs(config: TrainingConfig, stages: tuple[StageCost, ...], transfer_s: float) -> PlannerCosts | None:
@@ -81,7 +91,7 @@ def timeline(
     """
     name = schedule_name(config)
     return simulate(
-        name,
+        run_name(config, placement),
         pp=placement.pp,
         vpp=placement.vpp,
         micro_batches=placement.micro_batches,

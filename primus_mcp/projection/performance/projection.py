@@ -18,12 +18,12 @@ from primus_mcp.projection.performance.exchange import rank_exchange, trained_pa
 from primus_mcp.projection.performance.flops import expert_gemm_flops, model_flops_per_sequence
 from primus_mcp.projection.performance.measured import UNMEASURED, MeasuredParts
 from primus_mcp.projection.performance.optimizer import optimizer_s, owned_elements
-from primus_mcp.projection.performance.pipeline_time import hop_s, plan_costs, solved_warnings, timeline
+from primus_mcp.projection.performance.pipeline_time import hop_s, plan_costs, run_name, solved_warnings, timeline
 from primus_mcp.projection.performance.record import PerformanceProjection
 from primus_mcp.projection.performance.stages import StageCost, stage_cost
 from primus_mcp.projection.performance.warnings import performance_warnings
 from primus_mcp.projection.pipeline import Timeline
-from primus_mcp.projection.pipeline.rules import STREAMED_SCHEDULES
+from primus_mcp.projection.pipeline.rules import PAIRED_SCHEDULES
 from primus_mcp.projection.placement import Placement, place
 from primus_mcp.units import TFLOPS
 
@@ -80,12 +80,16 @@ def _iteration(
     one_hop_s: float,
     update_s_per_element: float | None,
 ) -> tuple[IterationTime, Timeline]:
-    """`stages`: as they run mostly; `alone`: outside of pairs, the same unless the schedule overlaps two streams."""
-    planner, paired = plan_costs(config, alone, one_hop_s), () if alone == stages else stages
+    """`stages`: as they run mostly; `alone`: outside of pairs, the same where overlap saves nothing."""
+    planner, paired = plan_costs(config, alone, one_hop_s), () if alone is stages or alone == stages else stages
     run = timeline(config, placement, alone, one_hop_s, planner, paired)
     free = timeline(config, placement, alone, 0.0, planner, paired) if one_hop_s else run
     ranks = tuple(_rank_time(rates, arch, config, placement, stages, run, rank, update_s_per_element) for rank in range(placement.pp))
-    return iteration_time(ranks, free.step_s, placement.streamed, one_hop_s), run
+    iteration = iteration_time(ranks, free.step_s, placement.streamed, one_hop_s)
+    if not paired:
+        return iteration, run
+    unpaired_s = iteration.busiest.busy_s - placement.streamed * sum(stage.total_s for stage in iteration.busiest.stages)
+    return replace(iteration, unpaired_s=unpaired_s), run
 
 
 def project_performance(
@@ -109,9 +113,9 @@ def project_performance(
     settings = layer_settings(config)
     stages = tuple(stage_cost(rates, arch, settings, chunk, config.recompute, measured) for chunk in placement.chunks)
     alone = stages
-    if config.overlap_moe_a2a and config.schedule in STREAMED_SCHEDULES:
-        apart = replace(settings, overlap_moe_a2a=False)
-        alone = tuple(stage_cost(rates, arch, apart, chunk, config.recompute, measured) for chunk in placement.chunks)
+    if config.overlap_moe_a2a and run_name(config, placement) in PAIRED_SCHEDULES:
+        waits = replace(settings, exchange_waits=True)
+        alone = tuple(stage_cost(rates, arch, waits, chunk, config.recompute, measured) for chunk in placement.chunks)
     one_hop_s = hop_s(rates, arch, settings, config.pp, cluster.world_size, scatter=config.scatter_p2p)
     iteration, run = _iteration(rates, arch, config, placement, stages, alone, one_hop_s, measured.update_s_per_element)
     total_s = iteration.total_s
