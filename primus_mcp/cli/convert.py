@@ -82,7 +82,12 @@ def _megatron(workload: Workload, trial: TrialConfig) -> str:
         print(f"note: Megatron-LM has no argument for {', '.join(export.not_megatron)}: left out", file=sys.stderr)
     for field, ours, theirs in export.changed:
         print(f"note: Megatron-LM would run {field} {theirs} instead of {ours}", file=sys.stderr)
-    return export.text(f"{workload.name} with {trial.model_dump_json(exclude_none=True)}")
+    return export.text(f"Written by `primus-mcp convert`: {workload.name}{_with(trial)}")
+
+
+def _with(trial: TrialConfig) -> str:
+    knobs = trial.model_dump_json(exclude_none=True)
+    return "" if knobs == "{}" else f" with {knobs}"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -97,7 +102,11 @@ def run(arguments: argparse.Namespace) -> int:
     for finding in workload.findings:
         print(f"note: {finding.text}", file=sys.stderr)
     form = arguments.to or ("megatron" if arguments.megatron is None else "primus")
-    text = _megatron(workload, trial) if form == "megatron" else overlay_yaml(workload, trial)
+    if form == "megatron":
+        text = _megatron(workload, trial)
+    else:
+        _, _, body = overlay_yaml(workload, trial).partition("\n")
+        text = f"# Written by `primus-mcp convert`: {workload.name}{_with(trial)}\n{body}"
     if arguments.out is None:
         print(text, end="")
     else:

@@ -32,6 +32,7 @@ _TEXTS = frozenset(
     }
 )
 _UNSAFE = frozenset({"window_size"})
+_MOST_NAMED = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,10 @@ def megatron_table() -> MegatronTable:
         flags=MappingProxyType(flags),
         not_priced=MappingProxyType(data["not_priced"]),
         defaults=MappingProxyType({**default_arguments(), **data["defaults"]}),
-        reasons=MappingProxyType({name: reason for reason, names in data["no_cost"].items() for name in names}),
+        reasons=MappingProxyType(
+            {name: reason for reason, names in data["no_cost"].items() for name in names}
+            | dict.fromkeys(data["no_cost_off"], "switches that the projection does not vary")
+        ),
     )
 
 
@@ -99,11 +103,15 @@ def _value(flag: Flag, text: str, where: str) -> Any:
     return typed_text(text)
 
 
-def _unknown(name: str, line: int, where: str) -> InputError:
-    table = megatron_table()
-    near = get_close_matches(name, table.flags, n=1, cutoff=0.8)
-    hint = f"did you mean --{near[0]}?" if near else "remove it if it changes neither memory nor time"
-    return InputError(f"line {line}: --{name[:80]} is no argument of Megatron-LM that is known here", where=where, remedy=hint)
+def _unknown_error(unknown: Sequence[tuple[str, int]], where: str) -> InputError:
+    """All of them at once, with the nearest known name of each."""
+    table, parts = megatron_table(), []
+    for name, line in unknown[:_MOST_NAMED]:
+        near = get_close_matches(name, table.flags, n=1, cutoff=0.8)
+        parts.append(f"--{name[:60]} (line {line}{f'; did you mean --{near[0]}?' if near else ''})")
+    more = f" and {len(unknown) - _MOST_NAMED} more" if len(unknown) > _MOST_NAMED else ""
+    problem = f"no arguments of Megatron-LM that are known here: {', '.join(parts)}{more}"
+    return InputError(problem, where=where, remedy="correct them, or remove what changes neither memory nor time")
 
 
 class _Reader:
@@ -113,6 +121,7 @@ class _Reader:
         self.free: list[str] = []
         self.twice: list[str] = []
         self.left: list[str] = []
+        self.unknown: list[tuple[str, int]] = []
 
     def _known(self, token: Token) -> str:
         if token.unknown is not None:
@@ -145,7 +154,9 @@ class _Reader:
             raise UnsupportedFeatureError(f"line {line}: --{name}: {table.not_priced[name]} cannot be priced", where=self.where)
         flag = table.flags.get(name)
         if flag is None:
-            raise _unknown(name, line, self.where)
+            self.unknown.append((name, line))
+            list(self._values())
+            return
         values = given if given is not None else list(self._values()) if flag.kind not in ("switch", "off") else []
         if flag.kind == "free":
             self._free(flag, values)
@@ -157,6 +168,7 @@ class _Reader:
             if given is not None:
                 raise InputError(f"line {line}: --{name} takes no value", where=self.where, remedy=f"write --{name} alone, or leave it out")
             self.arguments[flag.key] = flag.kind == "switch"
+            self.free += [] if flag.priced else [flag.name]
         elif flag.kind == "value":
             if len(texts) != 1:
                 problem = f"line {line}: --{name} has {len(texts)} values"
@@ -182,15 +194,24 @@ class _Reader:
         self.arguments[flag.key] = True if not texts else texts[0] if len(texts) == 1 else texts
 
 
+def _by_reason(names: Sequence[str]) -> str:
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(megatron_table().reasons[name], []).append(f"--{name}")
+    return "; ".join(f"{', '.join(flags)} ({reason})" for reason, flags in groups.items())
+
+
 def parse_megatron(tokens: Sequence[Token], where: str) -> ReadArguments:
     """The words of a command to trainer keys. Raises InputError that names an unknown argument, value or variable."""
     reader = _Reader(tokens, where)
     reader.read()
+    if reader.unknown:
+        raise _unknown_error(reader.unknown, where)
     if not reader.arguments:
         raise InputError("holds no arguments", where=where, remedy="give the arguments of pretrain_gpt.py")
     found = []
     if reader.free:
-        text = f"arguments that change neither memory nor time, taken over as they are: {', '.join(f'--{name}' for name in reader.free)}"
+        text = f"arguments that change neither memory nor time, taken over as they are: {_by_reason(reader.free)}"
         found.append(Finding(code="megatron-no-cost", text=text))
     if reader.left:
         text = f"left out, because nothing gives their value: {', '.join(reader.left)}"

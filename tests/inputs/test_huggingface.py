@@ -218,3 +218,71 @@ def test_a_mutated_config_is_read_or_refused_in_one_line(path: Path, steps: list
         workload_from_hf(document)
     except InputError as error:
         assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("document", "parameters"),
+    [
+        (
+            {
+                "model_type": "mistral",
+                "hidden_size": 4096,
+                "intermediate_size": 14336,
+                "num_hidden_layers": 32,
+                "num_attention_heads": 32,
+                "num_key_value_heads": 8,
+                "vocab_size": 32000,
+                "max_position_embeddings": 32768,
+                "sliding_window": 4096,
+            },
+            7_241_732_096,  # safetensors.total of mistralai/Mistral-7B-v0.1
+        ),
+        (
+            {
+                "model_type": "phi3",
+                "hidden_size": 3072,
+                "intermediate_size": 8192,
+                "num_hidden_layers": 32,
+                "num_attention_heads": 32,
+                "num_key_value_heads": 32,
+                "vocab_size": 32064,
+                "max_position_embeddings": 4096,
+                "sliding_window": 2047,
+            },
+            3_821_079_552,  # safetensors.total of microsoft/Phi-3-mini-4k-instruct
+        ),
+        (
+            {
+                "model_type": "gemma",
+                "hidden_size": 3072,
+                "intermediate_size": 24576,
+                "num_hidden_layers": 28,
+                "num_attention_heads": 16,
+                "num_key_value_heads": 16,
+                "vocab_size": 256000,
+                "max_position_embeddings": 8192,
+            },
+            8_537_680_896,  # safetensors.total of google/gemma-7b
+        ),
+        (
+            {
+                "model_type": "qwen2_moe",
+                "hidden_size": 2048,
+                "intermediate_size": 5632,
+                "num_hidden_layers": 24,
+                "num_attention_heads": 16,
+                "num_key_value_heads": 16,
+                "vocab_size": 151936,
+                "max_position_embeddings": 8192,
+                "num_experts": 60,
+                "num_experts_per_tok": 4,
+                "moe_intermediate_size": 1408,
+                "shared_expert_intermediate_size": 5632,
+            },
+            14_315_784_192,  # safetensors.total of Qwen/Qwen1.5-MoE-A2.7B
+        ),
+    ],
+    ids=["mistral", "phi3", "gemma", "qwen2_moe"],
+)
+def test_classes_without_a_model_in_the_catalogue_count_what_was_published(document: dict[str, Any], parameters: int) -> None:
+    assert total_parameters(read_hf_model(document).architecture) == parameters

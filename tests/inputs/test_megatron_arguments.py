@@ -151,7 +151,7 @@ def test_a_launch_script_of_megatron_is_read_whole() -> None:
     [
         ("", "no arguments"),
         (GPT + "--num-layer 3", "did you mean --num-layers"),
-        (GPT + "--flux-capacitor 3", "--flux-capacitor"),
+        (GPT + "--flux-capacitor 3 --warp", "--flux-capacitor .line 4., --warp .line 4."),
         (GPT + "--swiglu true", "belongs to no argument"),
         (GPT + "--swiglu=true", "--swiglu takes no value"),
         (GPT + "--kv-channels", "--kv-channels has 0 values"),
@@ -178,6 +178,14 @@ def test_what_cannot_be_taken_is_one_line_that_names_it(text: str, named: str) -
     with pytest.raises(InputError, match=named) as caught:
         read(text)
     assert "\n" not in str(caught.value)
+
+
+def test_every_argument_without_cost_is_named_with_the_reason_and_taken_over() -> None:
+    built = read(GPT + "--lr 1e-4 --no-masked-softmax-fusion --log-interval 1 --init-method-std 0.02")
+    told = next(finding.text for finding in built.findings if finding.code == "megatron-no-cost")
+    for name in ("--lr (learning", "--no-masked-softmax-fusion (switches", "--log-interval (logs", "--init-method-std (values"):
+        assert name in told
+    assert (built.arguments["lr"], built.arguments["masked_softmax_fusion"], built.arguments["log_interval"]) == (1e-4, False, 1)
 
 
 def test_variables_are_given_by_name_and_the_last_of_two_counts() -> None:
