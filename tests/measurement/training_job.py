@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any, TypeAlias
 
 import torch
@@ -212,11 +213,19 @@ def dense_weights(model: Model) -> Iterator[Tensor]:
     return (weight for weight in model.weights if weight.dim() < 3)
 
 
-def step(model: Model, job: dict[str, Any], adam: Any, copies: list[Tensor]) -> tuple[float, float]:
-    """One iteration: micro-batches, gradient exchange, optimizer. (wall, CPU of this thread) seconds."""
+def waited_s() -> float:
+    """Seconds that this thread was ready to run and got no core, since it began; 0 where the kernel does not say."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) * 1e-9
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
+def step(model: Model, job: dict[str, Any], adam: Any, copies: list[Tensor]) -> tuple[float, float, float]:
+    """One iteration: micro-batches, gradient exchange, optimizer. Seconds: wall, CPU of this thread, without a core."""
     ids, labels = torch.randint(job["vocab"] // model.tp, (job["seq"],)), torch.randint(job["vocab"] // model.tp, (job["seq"],))
     distributed.barrier()
-    start, start_cpu = time.perf_counter(), time.thread_time()
+    start, start_cpu, start_waited = time.perf_counter(), time.thread_time(), waited_s()
     if job["kind"] == "pp":
         one_f_one_b(model, job, ids, labels)
     else:
@@ -232,7 +241,7 @@ def step(model: Model, job: dict[str, Any], adam: Any, copies: list[Tensor]) -> 
     adam.zero_grad(set_to_none=False)
     cpu = time.thread_time() - start_cpu
     distributed.barrier()
-    return time.perf_counter() - start, cpu
+    return time.perf_counter() - start, cpu, waited_s() - start_waited
 
 
 def end_with_parent() -> None:
@@ -244,7 +253,7 @@ def end_with_parent() -> None:
 
 
 def main() -> None:
-    """Rank 0 leaves seconds of a step: wall (least, median) and CPU of the busiest rank's thread (least)."""
+    """Rank 0 leaves seconds of a step, medians over steps of the worse rank: wall, CPU of its thread, ready without a core."""
     threading.Thread(target=end_with_parent, daemon=True).start()
     job = json.loads(Path(sys.argv[1]).read_text())
     torch.set_num_threads(1)
@@ -257,10 +266,8 @@ def main() -> None:
     busiest = torch.tensor(seconds, dtype=torch.float32)
     distributed.all_reduce(busiest, op=distributed.ReduceOp.MAX)
     if model.rank == 0:
-        walls, cpus = (column.tolist() for column in busiest.T)
-        Path(sys.argv[2]).write_text(
-            json.dumps({"least_s": min(walls), "least_cpu_s": min(cpus), "median_s": sorted(walls)[len(walls) // 2]})
-        )
+        wall, cpu, waited = (median(column.tolist()) for column in busiest.T)
+        Path(sys.argv[2]).write_text(json.dumps({"wall_s": wall, "cpu_s": cpu, "waited_s": waited}))
     distributed.destroy_process_group()
 
 
