@@ -5,6 +5,7 @@ Which arguments there are is in catalog/megatron_arguments.yaml. An argument tha
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from primus_mcp.errors import InputError, UnsupportedFeatureError
 from primus_mcp.inputs.argument_values import Arguments, default_arguments
 from primus_mcp.inputs.findings import Finding
 from primus_mcp.inputs.shell_words import Token
-from primus_mcp.inputs.yaml_loader import parse_text, typed_text
+from primus_mcp.inputs.yaml_loader import parse_text
 
 Kind = Literal["switch", "off", "value", "list", "free"]
 _TEXTS = frozenset(
@@ -92,15 +93,26 @@ class ReadArguments:
     findings: tuple[Finding, ...]
 
 
+def _typed(text: str) -> Any:
+    """A number, else the text itself: `none` and `true` are words to argparse."""
+    for kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        return number if math.isfinite(number) else text
+    return text
+
+
 def _value(flag: Flag, text: str, where: str) -> Any:
     if flag.key in _TEXTS and not text.isdigit():
         return text
     if flag.key in _UNSAFE:
-        numbers = [typed_text(part.strip()) for part in text.strip("()[] ").split(",")]
+        numbers = [_typed(part.strip()) for part in text.strip("()[] ").split(",")]
         if len(numbers) != 2 or not all(isinstance(number, int) for number in numbers):
             raise InputError(f"--{flag.name} is {text[:80]!r}", where=where, remedy='write two numbers such as "128,0"')
         return numbers
-    return typed_text(text)
+    return _typed(text)
 
 
 def _unknown_error(unknown: Sequence[tuple[str, int]], where: str) -> InputError:
@@ -190,7 +202,7 @@ class _Reader:
             if not values:
                 return
         self.free.append(flag.name)
-        texts = [typed_text(self._known(token)) for token in values]
+        texts = [_typed(self._known(token)) for token in values]
         self.arguments[flag.key] = True if not texts else texts[0] if len(texts) == 1 else texts
 
 
@@ -239,12 +251,14 @@ def _text(key: str, value: Any) -> str:
 
 
 def _written(flag: Flag, value: Any) -> str | None:
-    """One argument; None: the value has no spelling."""
+    """One argument; None: the value has no spelling. Primus takes 0 and 1 for switches."""
+    if flag.kind in ("switch", "off") and value in (0, 1):
+        value = bool(value)
     if flag.kind in ("switch", "free") and isinstance(value, bool):
         return f"--{flag.name}" if value else None
     if flag.kind == "off":
         return f"--{flag.name}" if value is False else None
-    if isinstance(value, bool) or value is None:
+    if flag.kind == "switch" or isinstance(value, bool) or value is None:
         return None
     items = value if isinstance(value, list) and flag.kind in ("list", "free") else [value]
     return " ".join([f"--{flag.name}", *(shlex.quote(_text(flag.key, item)) for item in items)])
@@ -259,15 +273,16 @@ def write_megatron(arguments: Arguments) -> WrittenArguments:
     words, other = [], {}
     for key in sorted(arguments, key=lambda key: (key not in by_key, key)):
         value = arguments[key]
-        if key in table.defaults and (value == table.defaults[key] and type(value) is type(table.defaults[key])):
+        if key in table.defaults and str(value) == str(table.defaults[key]):
             continue
         spelled = [word for flag in by_key.get(key, ()) if (word := _written(flag, value)) is not None]
         if spelled:
             words.append(spelled[0])
-        elif not _is_off(value) or table.defaults.get(key):
+        elif not _is_default(by_key.get(key, ()), value) or table.defaults.get(key):
             other[key] = value
     return WrittenArguments(words=tuple(words), not_megatron=MappingProxyType(other))
 
 
-def _is_off(value: Any) -> bool:
-    return value is None or value is False or value in ("", [], {})
+def _is_default(flags: Sequence[Flag], value: Any) -> bool:
+    """Whether leaving the argument out says the same: nothing and off, and on where an argument only switches off."""
+    return value is None or value is False or value in ("", [], {}) or (value is True and any(flag.kind == "off" for flag in flags))

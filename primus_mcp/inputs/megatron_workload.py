@@ -8,7 +8,7 @@ from typing import Any
 
 from primus_mcp.errors import InputError, UnsupportedFeatureError
 from primus_mcp.inputs.architecture import Architecture
-from primus_mcp.inputs.argument_values import Arguments, complete_arguments
+from primus_mcp.inputs.argument_values import Arguments, complete_arguments, default_arguments
 from primus_mcp.inputs.built_model import read_architecture
 from primus_mcp.inputs.findings import Finding
 from primus_mcp.inputs.megatron_arguments import WrittenArguments, megatron_table, parse_megatron, write_megatron
@@ -106,11 +106,14 @@ def export_megatron(arguments: Arguments, architecture: Architecture, config: Tr
     Raises UnsupportedFeatureError where Megatron-LM has no argument for a part of the model: another model is never written.
     """
     written = _fragment(arguments, architecture.vocab_size)
-    again = workload_from_megatron(" ".join(written.words), name=architecture.name, where="the exported arguments")
+    try:
+        again = workload_from_megatron(" ".join(written.words), name=architecture.name)
+    except InputError as error:
+        raise UnsupportedFeatureError(f"Megatron-LM's pretrain_gpt.py cannot run this: {error}", where="convert") from None
     others = [field.name for field in fields(architecture) if field.name not in ("name", "vocab_source")]
     wrong = [name for name in others if getattr(architecture, name) != getattr(again.architecture, name)]
     if wrong:
-        keys = ", ".join(written.not_megatron) or "these"
+        keys = ", ".join(key for key in written.not_megatron if key in default_arguments())
         raise UnsupportedFeatureError(f"Megatron-LM has no arguments for {', '.join(wrong)} of this model ({keys})", where="convert")
     changed = [(field.name, getattr(config, field.name), getattr(again.baseline, field.name)) for field in fields(config)]
     return MegatronExport(

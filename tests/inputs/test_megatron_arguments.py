@@ -94,6 +94,34 @@ def test_in_out_in_is_the_same_for_random_legal_trials_and_what_megatron_lacks_i
     assert exact >= 5
 
 
+def test_every_example_of_primus_goes_out_and_in_again_or_is_refused_by_name(shared: Path) -> None:
+    exact = named = 0
+    for path in sorted((shared / "primus/examples/megatron/configs").rglob("*.yaml")):
+        try:
+            workload = read_workload(path, environment={})
+        except PrimusMcpError:
+            continue
+        try:
+            written = export(workload)
+        except UnsupportedFeatureError as error:
+            assert "Megatron-LM" in str(error) and "\n" not in str(error)
+            continue
+        again = workload_from_megatron(written.text(path.name), name=workload.architecture.name)
+        assert replace(again.architecture, vocab_source=workload.architecture.vocab_source) == workload.architecture, path
+        assert export(again).words == written.words, path
+        assert (again.baseline == workload.baseline) == (written.changed == ()), path
+        assert not written.changed or written.not_megatron
+        exact, named = exact + (written.changed == ()), named + (written.changed != ())
+    assert exact >= 20 and named >= 20
+
+
+def test_a_word_stays_a_word_and_a_switch_may_be_a_number() -> None:
+    assert read(GPT + "--moe-router-load-balancing-type none").arguments["moe_router_load_balancing_type"] == "none"
+    workload = workload_from_model("llama3.1_8B")
+    assert "--manual-gc" in export(workload, {"manual_gc": 1}).words
+    assert not [word for word in export(workload, {"manual_gc": 0}).words if "manual" in word]
+
+
 def test_the_written_workload_file_is_the_workload(tmp_path: Path) -> None:
     text = GPT + "--swiglu --disable-bias-linear --lr 3.0e-4 --weight-decay 0.1 --save /tmp/x --no-rope-fusion --train-iters 7"
     built = read(text)
