@@ -20,11 +20,11 @@ def spell(order: Order, rank: int) -> str:
     return text.strip()
 
 
-def even(pp: int, forward: float, backward: float, weight: float, *, saved: float = 0.0) -> StageTimes:
-    """Equal stages; `saved` = share of a forward and of a backward that is all-to-all hidden in a pair."""
+def even(pp: int, forward: float, backward: float, weight: float, *, paired: float = 1.0) -> StageTimes:
+    """Equal stages; `paired` = share of a forward and of a backward that is left of it in a pair."""
     n = 2 * pp
-    exchange = (saved * forward,) * n, (saved * (backward + weight),) * n
-    return stage_times(n, (forward,) * n, (backward,) * n, (weight,) * n, 0.0, exchange if saved else None)
+    left = (paired * forward,) * n, (paired * (backward + weight),) * n
+    return stage_times(n, (forward,) * n, (backward,) * n, (weight,) * n, 0.0, left)
 
 
 def test_the_order_of_two_ranks_by_hand() -> None:
@@ -67,10 +67,10 @@ def test_the_memory_of_the_report(pp: int, micro_batches: int) -> None:
     assert [live_units("dualpipe-v", pp, 2, micro_batches, rank) for rank in range(pp)] == [pp + 0.5] * pp
 
 
-def test_only_pairs_save_and_only_what_is_all_to_all() -> None:
-    # P = 2, m = 4 above: one overlapped pair a rank. F = 1, D = 2, a fifth of each all-to-all: the pair takes 3 * 0.8.
+def test_only_pairs_save() -> None:
+    # P = 2, m = 4 above: one overlapped pair a rank. F = 1, D = 2, of which a pair takes 3 * 0.8.
     order = build_order("dualpipe", 2, 2, 4)
-    apart, together = simulate_order(order, even(2, 1, 1, 1)), simulate_order(order, even(2, 1, 1, 1, saved=0.2))
+    apart, together = simulate_order(order, even(2, 1, 1, 1)), simulate_order(order, even(2, 1, 1, 1, paired=0.8))
     assert apart.step_s == pytest.approx(12)
     assert apart.rank_busy_s == pytest.approx((12, 12))
     assert together.rank_busy_s == pytest.approx((11.4, 11.4))

@@ -67,9 +67,9 @@ def test_worked_cases(shared: Path) -> None:
             result = simulate_order(order, stage_times(pp, forward, backward, weight, case["hop"]))
             peaks = peak_of_rows(order)
         else:
-            # A pair takes `overlap` of forward + backward where the rest is all-to-all that hides behind the compute.
-            hidden = 1 - (case["overlap"] or 1)
-            exchange = tuple(hidden * f for f in forward), tuple(hidden * (b + w) for b, w in zip(backward, weight, strict=True))
+            # A pair takes `overlap` of forward + backward.
+            share = case["overlap"] or 1
+            paired = tuple(share * f for f in forward), tuple(share * (b + w) for b, w in zip(backward, weight, strict=True))
             result = simulate(
                 name,
                 pp=pp,
@@ -81,7 +81,7 @@ def test_worked_cases(shared: Path) -> None:
                 hop_s=case["hop"],
                 blocking=case["blocking"],
                 group_size=case["group"],
-                exchange_s=exchange if case["overlap"] else None,
+                paired_s=paired if case["overlap"] else None,
             )
             peaks = [live_units(name, pp, vpp, micro_batches, rank, case["group"]) for rank in range(pp)]
         assert result.step_s == pytest.approx(case["step"], rel=1e-9), case

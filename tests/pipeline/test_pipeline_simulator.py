@@ -179,9 +179,9 @@ def test_the_head_of_a_v_schedule_weighs_on_rank_0() -> None:
 
 @pytest.mark.parametrize("micro_batches", [1, 2, 4, 700])
 def test_one_rank_hides_all_to_all_between_neighbouring_micro_batches(micro_batches: int) -> None:
-    # F + (m-1) X + D; F = 1 of which 0.4 all-to-all, D = 2 of which 0.6: X = max(3 - 1, 1) = 2.
+    # F + (m-1) X + D; F = 1 of which a pair hides 0.4, D = 2 of which it hides 0.6: X = 2.
     times = {"forward_s": (1.0,), "backward_s": (1.5,), "weight_s": (0.5,)}
-    result = simulate("1f1b-a2a", pp=1, vpp=1, micro_batches=micro_batches, exchange_s=((0.4,), (0.6,)), **times)  # type: ignore[arg-type]
+    result = simulate("1f1b-a2a", pp=1, vpp=1, micro_batches=micro_batches, paired_s=((0.6,), (1.4,)), **times)  # type: ignore[arg-type]
     assert result.step_s == pytest.approx(1 + (micro_batches - 1) * 2 + 2)
     assert result.bubble_ratio == pytest.approx(0, abs=1e-12)
 
@@ -193,18 +193,8 @@ def test_overlap_without_all_to_all_changes_no_step_of_interleaving() -> None:
         )
 
 
-def test_all_to_all_beyond_the_compute_of_a_pair_is_not_hidden() -> None:
-    # All time is all-to-all: nothing to hide it behind, so pairs take the sum of both.
-    ones, none = (1.0,) * 4, (0.0,) * 4
-    plain = simulate("interleaved", pp=2, vpp=2, micro_batches=8, forward_s=ones, backward_s=ones, weight_s=none)
-    paired = simulate(
-        "interleaved-a2a", pp=2, vpp=2, micro_batches=8, forward_s=ones, backward_s=ones, weight_s=none, exchange_s=(ones, ones)
-    )
-    assert paired.step_s == plain.step_s
-
-
 def test_a_pair_is_one_task_in_the_trace() -> None:
-    rows = trace(build_order("1f1b-a2a", 1, 1, 2), stage_times(1, (1.0,), (2.0,), (0.0,), 0.0, ((0.5,), (0.5,))))
+    rows = trace(build_order("1f1b-a2a", 1, 1, 2), stage_times(1, (1.0,), (2.0,), (0.0,), 0.0, ((0.5,), (1.5,))))
     assert [(t.kind, t.start_s, t.end_s) for t in rows[0]] == [("F", 0, 1), ("F", 1, 3), ("D", 1, 3), ("D", 3, 5)]
 
 
@@ -228,12 +218,12 @@ def test_times_that_cannot_be_are_refused() -> None:
         simulate("1f1b", pp=2, vpp=1, micro_batches=2, forward_s=ones, backward_s=ones, weight_s=(1.0, -1.0))
     with pytest.raises(ValueError, match="hop_s has 2 entries, 2 stages need 1"):
         simulate("1f1b", pp=2, vpp=1, micro_batches=2, forward_s=ones, backward_s=ones, weight_s=ones, hop_s=(0.1, 0.1))
-    with pytest.raises(ValueError, match="exchange_s exceeds the time"):
+    with pytest.raises(ValueError, match="paired_s of backwards has 2 entries, 1 stages need 1"):
         simulate(
-            "1f1b-a2a", pp=1, vpp=1, micro_batches=2, forward_s=(1.0,), backward_s=(1.0,), weight_s=(1.0,), exchange_s=((1.5,), (0.0,))
+            "1f1b-a2a", pp=1, vpp=1, micro_batches=2, forward_s=(1.0,), backward_s=(1.0,), weight_s=(1.0,), paired_s=((1.0,), (0.5, 0.5))
         )
     with pytest.raises(InputError, match="1f1b overlaps no tasks"):
-        simulate("1f1b", pp=1, vpp=1, micro_batches=2, forward_s=(1.0,), backward_s=(1.0,), weight_s=(1.0,), exchange_s=((0.5,), (0.0,)))
+        simulate("1f1b", pp=1, vpp=1, micro_batches=2, forward_s=(1.0,), backward_s=(1.0,), weight_s=(1.0,), paired_s=((0.5,), (1.0,)))
     with pytest.raises(InputError, match="leave 2 over groups of 4"):
         even("interleaved", 4, 2, 1002, UNIT)
 
@@ -254,7 +244,7 @@ def cases(draw: st.DrawFn) -> tuple[str, int, int, int, list[list[float]], float
 def run(schedule: str, pp: int, vpp: int, micro_batches: int, times: list[list[float]], hop: float, blocking: bool) -> Timeline:
     forward, backward, weight = map(tuple, times)
     assert order_problem(schedule, pp, vpp, micro_batches) is None
-    exchange = tuple(0.3 * f for f in forward), tuple(0.2 * (b + w) for b, w in zip(backward, weight, strict=True))
+    paired = tuple(0.7 * f for f in forward), tuple(0.8 * (b + w) for b, w in zip(backward, weight, strict=True))
     return simulate(
         schedule,
         pp=pp,
@@ -265,7 +255,7 @@ def run(schedule: str, pp: int, vpp: int, micro_batches: int, times: list[list[f
         weight_s=weight,
         hop_s=hop,
         blocking=blocking,
-        exchange_s=exchange if schedule in PAIRED_SCHEDULES else None,
+        paired_s=paired if schedule in PAIRED_SCHEDULES else None,
     )
 
 
@@ -343,10 +333,10 @@ def test_extending_the_steady_state_equals_simulating_every_micro_batch(
         times = [[row[0]] * len(row) for row in times]
     quick = run(schedule, pp, vpp, micro_batches, times, hop, blocking)
     forward, backward, weight = map(tuple, times)
-    exchange = tuple(0.3 * f for f in forward), tuple(0.2 * (b + w) for b, w in zip(backward, weight, strict=True))
+    paired = tuple(0.7 * f for f in forward), tuple(0.8 * (b + w) for b, w in zip(backward, weight, strict=True))
     every = simulate_order(
         build_order(schedule, pp, vpp, micro_batches),
-        stage_times(pp * vpp, forward, backward, weight, hop, exchange if schedule in PAIRED_SCHEDULES else None),
+        stage_times(pp * vpp, forward, backward, weight, hop, paired if schedule in PAIRED_SCHEDULES else None),
         blocking=blocking,
     )
     assert quick.rank_end_s == pytest.approx(every.rank_end_s, rel=1e-10)

@@ -15,7 +15,7 @@ from primus_mcp.projection.pipeline.periodic import representative_order
 from primus_mcp.projection.pipeline.rules import PAIRED_SCHEDULES, SOLVED_SCHEDULE, VEE_SCHEDULES
 from primus_mcp.projection.pipeline.schedules import build_order, require_sizes
 from primus_mcp.projection.pipeline.steady import Family, NamedFamily, extended_run
-from primus_mcp.projection.pipeline.times import StageTimes, stage_times
+from primus_mcp.projection.pipeline.times import Pair, StageTimes, stage_times
 
 PairCounts = tuple[dict[tuple[int, int], int], ...]
 
@@ -116,22 +116,20 @@ def simulate(
     blocking: bool = False,
     group_size: int | None = None,
     planner: PlannerCosts | None = None,
-    exchange_s: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
-    paired_s: tuple[tuple[float, ...], tuple[float, ...]] | None = None,
+    paired_s: Pair | None = None,
 ) -> Timeline:
     """One step of a schedule. Stage times are seconds a micro-batch in MODEL order (stage s of pp * vpp, embedding first).
 
     backward_s = input gradient with its recompute, weight_s = weight gradient; schedules that do not split run D = B + W.
     hop_s: seconds of one transfer between different ranks, one number or one for each of the pp * vpp - 1 boundaries. blocking:
-    the sender waits for its transfers (Megatron without overlapped p2p). exchange_s: for the a2a schedules, the part of every
-    stage's forward and of its full backward that is expert all-to-all; a pair takes max(compute of both, all-to-all of both).
-    paired_s instead: what every stage's forward and its full backward take of a pair.
+    the sender waits for its transfers (Megatron without overlapped p2p). paired_s: what every stage's forward and its full backward
+    take of an overlapped pair, for schedules that have them.
     planner: see `build_order`; for seaailab-ilp what its solver plans with, by default the times themselves in 1F1B's memory.
     Raises InputError where the schedule does not exist for the sizes, ValueError for wrong times.
     """
-    if (exchange_s or paired_s) and schedule not in PAIRED_SCHEDULES:
-        raise InputError(f"{schedule} overlaps no tasks", where="exchange_s", remedy=f"use one of {', '.join(PAIRED_SCHEDULES)}")
-    times = stage_times(pp * vpp, forward_s, backward_s, weight_s, hop_s, exchange_s, paired_s)
+    if paired_s and schedule not in PAIRED_SCHEDULES:
+        raise InputError(f"{schedule} overlaps no tasks", where="paired_s", remedy=f"use one of {', '.join(PAIRED_SCHEDULES)}")
+    times = stage_times(pp * vpp, forward_s, backward_s, weight_s, hop_s, paired_s)
     return _simulated(schedule, pp, vpp, micro_batches, group_size, planner, blocking, times)
 
 
