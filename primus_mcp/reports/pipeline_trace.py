@@ -11,9 +11,8 @@ from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.layers.settings import layer_settings
 from primus_mcp.projection.ops.backend import GemmBackend
-from primus_mcp.projection.performance.pipeline_time import hop_s, schedule_name
+from primus_mcp.projection.performance.pipeline_time import hop_s, paired_s, run_name, schedule_name, stage_costs
 from primus_mcp.projection.performance.projection import rates_for
-from primus_mcp.projection.performance.stages import stage_cost
 from primus_mcp.projection.pipeline import TracedTask, build_order, stage_times, trace
 from primus_mcp.projection.pipeline.rules import INTERLEAVED_SCHEDULES
 from primus_mcp.projection.placement import place
@@ -43,23 +42,24 @@ def pipeline_trace(
     """Every task with its times. `most`: at most so many micro-batches. Raises InputError where the schedule does not exist."""
     rates, settings = rates_for(cluster, backend), layer_settings(config)
     placement = place(arch, config, cluster.world_size)
-    stages = [stage_cost(rates, arch, settings, chunk, config.recompute) for chunk in placement.chunks]
-    name = schedule_name(config)
+    stages, alone = stage_costs(rates, arch, config, placement)
+    name = run_name(config, placement)
     a_micro_batch = placement.pp * placement.vpp * 3
     shown = min(placement.micro_batches, most or placement.micro_batches, max(2 * placement.pp, MAX_TASKS // a_micro_batch))
     if name in INTERLEAVED_SCHEDULES and shown < placement.micro_batches:
         group = config.microbatch_group_size or placement.pp
         shown = max(group, shown - shown % group)
-    group_size = config.microbatch_group_size if name == "interleaved" else None
+    group_size = config.microbatch_group_size if name in INTERLEAVED_SCHEDULES else None
     order = build_order(name, placement.pp, placement.vpp, shown, group_size, planner_of(config))
     times = stage_times(
-        len(stages),
-        tuple(stage.forward_s for stage in stages),
-        tuple(stage.backward_s for stage in stages),
-        tuple(stage.weight_s for stage in stages),
+        len(alone),
+        tuple(stage.forward_s for stage in alone),
+        tuple(stage.backward_s for stage in alone),
+        tuple(stage.weight_s for stage in alone),
         hop_s(rates, arch, settings, config.pp, cluster.world_size),
+        paired_s(stages, alone),
     )
-    blocking = name in ("1f1b", "interleaved") and not config.overlap_p2p
+    blocking = schedule_name(config) in ("1f1b", "interleaved") and not config.overlap_p2p
     ranks = trace(order, times, blocking=blocking)
     return PipelineTrace(schedule=name, ranks=ranks, micro_batches=shown, all_micro_batches=placement.micro_batches)
 

@@ -7,12 +7,14 @@ from dataclasses import replace
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.layers.rates import Rates
-from primus_mcp.projection.layers.settings import LayerSettings
-from primus_mcp.projection.performance.stages import StageCost
+from primus_mcp.projection.layers.settings import LayerSettings, layer_settings
+from primus_mcp.projection.performance.measured import UNMEASURED, MeasuredParts
+from primus_mcp.projection.performance.stages import StageCost, stage_cost
 from primus_mcp.projection.pipeline import Timeline, simulate
 from primus_mcp.projection.pipeline.heuristic import PlannerCosts
 from primus_mcp.projection.pipeline.ilp import solve
-from primus_mcp.projection.pipeline.rules import SOLVED_SCHEDULE, order_problem, overlapped_schedule
+from primus_mcp.projection.pipeline.rules import PAIRED_SCHEDULES, SOLVED_SCHEDULE, order_problem, overlapped_schedule
+from primus_mcp.projection.pipeline.times import Pair
 from primus_mcp.projection.placement import Placement
 from primus_mcp.projection.planner import planner_of
 from primus_mcp.units import BF16_BYTES
@@ -50,6 +52,26 @@ def run_name(config: TrainingConfig, placement: Placement) -> str:
     return paired if order_problem(paired, placement.pp, placement.vpp, placement.micro_batches, group) is None else name
 
 
+def stage_costs(
+    rates: Rates, arch: Architecture, config: TrainingConfig, placement: Placement, measured: MeasuredParts = UNMEASURED
+) -> tuple[tuple[StageCost, ...], tuple[StageCost, ...]]:
+    """(every chunk as it runs mostly, every chunk while no other task hides its expert exchange); the same object without overlap."""
+    settings = layer_settings(config)
+    stages = tuple(stage_cost(rates, arch, settings, chunk, config.recompute, measured) for chunk in placement.chunks)
+    if not config.overlap_moe_a2a or run_name(config, placement) not in PAIRED_SCHEDULES:
+        return stages, stages
+    waits = replace(settings, exchange_waits=True)
+    alone = tuple(stage_cost(rates, arch, waits, chunk, config.recompute, measured) for chunk in placement.chunks)
+    return (stages, stages) if alone == stages else (stages, alone)
+
+
+def paired_s(stages: tuple[StageCost, ...], alone: tuple[StageCost, ...]) -> Pair | None:
+    """What forwards and full backwards take of a pair, where that is not what they take alone."""
+    if alone is stages:
+        return None
+    return tuple(stage.forward_s for stage in stages), tuple(stage.backward_s + stage.weight_s for stage in stages)
+
+
 def plan_costs(config: TrainingConfig, stages: tuple[StageCost, ...], transfer_s: float) -> PlannerCosts | None:
     """What a planned schedule plans with: the solver with the real times, the heuristic with the configuration's."""
     found = planner_of(config)
@@ -83,11 +105,11 @@ def timeline(
     stages: tuple[StageCost, ...],
     transfer_s: float,
     planner: PlannerCosts | None = None,
-    paired: tuple[StageCost, ...] = (),
+    paired: Pair | None = None,
 ) -> Timeline:
     """One iteration's compute. Megatron's own schedules make the sender wait unless p2p is overlapped (arguments.py:790-803).
 
-    `paired`: what the stages take while a forward and a backward run overlapped, where that is not what they take alone.
+    `paired`: see `paired_s`.
     """
     name = schedule_name(config)
     return simulate(
@@ -102,5 +124,5 @@ def timeline(
         blocking=name in _SENDER_WAITS and not config.overlap_p2p,
         group_size=config.microbatch_group_size if name == "interleaved" else None,
         planner=planner,
-        paired_s=(tuple(s.forward_s for s in paired), tuple(s.backward_s + s.weight_s for s in paired)) if paired else None,
+        paired_s=paired,
     )

@@ -18,12 +18,11 @@ from primus_mcp.projection.performance.exchange import rank_exchange, trained_pa
 from primus_mcp.projection.performance.flops import expert_gemm_flops, model_flops_per_sequence
 from primus_mcp.projection.performance.measured import UNMEASURED, MeasuredParts
 from primus_mcp.projection.performance.optimizer import optimizer_s, owned_elements
-from primus_mcp.projection.performance.pipeline_time import hop_s, plan_costs, run_name, solved_warnings, timeline
+from primus_mcp.projection.performance.pipeline_time import hop_s, paired_s, plan_costs, solved_warnings, stage_costs, timeline
 from primus_mcp.projection.performance.record import PerformanceProjection
-from primus_mcp.projection.performance.stages import StageCost, stage_cost
+from primus_mcp.projection.performance.stages import StageCost
 from primus_mcp.projection.performance.warnings import performance_warnings
 from primus_mcp.projection.pipeline import Timeline
-from primus_mcp.projection.pipeline.rules import PAIRED_SCHEDULES
 from primus_mcp.projection.placement import Placement, place
 from primus_mcp.units import TFLOPS
 
@@ -80,13 +79,13 @@ def _iteration(
     one_hop_s: float,
     update_s_per_element: float | None,
 ) -> tuple[IterationTime, Timeline]:
-    """`stages`: as they run mostly; `alone`: outside of pairs, the same where overlap saves nothing."""
-    planner, paired = plan_costs(config, alone, one_hop_s), () if alone is stages or alone == stages else stages
+    """`stages`, `alone`: see `stage_costs`."""
+    planner, paired = plan_costs(config, alone, one_hop_s), paired_s(stages, alone)
     run = timeline(config, placement, alone, one_hop_s, planner, paired)
     free = timeline(config, placement, alone, 0.0, planner, paired) if one_hop_s else run
     ranks = tuple(_rank_time(rates, arch, config, placement, stages, run, rank, update_s_per_element) for rank in range(placement.pp))
     iteration = iteration_time(ranks, free.step_s, placement.streamed, one_hop_s)
-    if not paired:
+    if paired is None:
         return iteration, run
     unpaired_s = iteration.busiest.busy_s - placement.streamed * sum(stage.total_s for stage in iteration.busiest.stages)
     return replace(iteration, unpaired_s=unpaired_s), run
@@ -111,11 +110,7 @@ def project_performance(
         rates = replace(rates, measured=measured.traffic)
     placement = place(arch, config, cluster.world_size)
     settings = layer_settings(config)
-    stages = tuple(stage_cost(rates, arch, settings, chunk, config.recompute, measured) for chunk in placement.chunks)
-    alone = stages
-    if config.overlap_moe_a2a and run_name(config, placement) in PAIRED_SCHEDULES:
-        waits = replace(settings, exchange_waits=True)
-        alone = tuple(stage_cost(rates, arch, waits, chunk, config.recompute, measured) for chunk in placement.chunks)
+    stages, alone = stage_costs(rates, arch, config, placement, measured)
     one_hop_s = hop_s(rates, arch, settings, config.pp, cluster.world_size, scatter=config.scatter_p2p)
     iteration, run = _iteration(rates, arch, config, placement, stages, alone, one_hop_s, measured.update_s_per_element)
     total_s = iteration.total_s
