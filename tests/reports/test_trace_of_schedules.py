@@ -34,4 +34,6 @@ def test_a_trace_ends_with_the_projection(changes: dict[str, Any]) -> None:
     assert found.micro_batches == found.all_micro_batches == 12
     projected = project_performance(workload.architecture, config, cluster, gemm_backend="roofline")
     ends = [max(task.end_s for task in tasks) for tasks in found.ranks]
-    assert ends == pytest.approx(list(projected.rank_end_s))
+    assert max(ends) == pytest.approx(max(projected.rank_end_s))
+    # A rank that waits for its transfers ends one transfer after its last task.
+    assert all(0 <= rank_end - end + 1e-9 < 0.01 for rank_end, end in zip(projected.rank_end_s, ends, strict=True))
