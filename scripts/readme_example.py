@@ -32,6 +32,7 @@ def printed() -> str:
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(text), contextlib.redirect_stderr(io.StringIO()):
         os.chdir(folder)
+        os.environ["PRIMUS_MCP_CACHE_DIR"] = str(Path(folder) / "cache")
         try:
             code = main(COMMAND)
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from hypothesis import settings
@@ -11,6 +12,12 @@ settings.register_profile("thorough", max_examples=10_000)
 
 PROJECT_ROOT = Path(__file__).parent.parent
 SHARED = PROJECT_ROOT.parent / "shared"
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Each test has an empty cache of earlier runs, made when it is first written."""
+    monkeypatch.setenv("PRIMUS_MCP_CACHE_DIR", str(tmp_path_factory.getbasetemp() / f"cache-{uuid4().hex}"))
 
 
 @pytest.fixture(scope="session")

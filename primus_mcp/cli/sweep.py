@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from primus_mcp.cli.common import add_engine_arguments, add_workload_arguments, positive_count, positive_number
-from primus_mcp.errors import InputError, PrimusMcpError
+from primus_mcp.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from primus_mcp.search.pareto import FrontPoint
     from primus_mcp.search.sensitivity import Sensitivity
     from primus_mcp.search.sweep_result import SweepResult
-    from primus_mcp.space.knobs import TrialConfig
+
+
+CACHED = 10
+"""Configurations of earlier runs that are priced first."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target-tokens", metavar="N", help="tokens to train, for example 1T: days and dollars of each configuration")
     parser.add_argument("--deadline", metavar="DAYS", help="for example 30d, with --target-tokens: how many of the swept nodes it takes")
     parser.add_argument(
-        "--usd-per-gpu-hour", type=positive_number, metavar="X", help="your price (default: dated published quotes, if any)"
+        "--usd-per-gpu-hour", type=positive_number, metavar="X", help="your price (default: the cluster file's, else published quotes)"
     )
     parser.add_argument("--out-dir", type=Path, metavar="DIR", help="write sweep.json and report.html there")
     parser.add_argument("--no-cache", action="store_true", help="neither start from what earlier runs found nor keep what this one finds")
@@ -103,74 +106,33 @@ def _widened(problem: Problem, arguments: argparse.Namespace) -> Problem:
 
 
 def sweep_one(problem: Problem, arguments: argparse.Namespace) -> SweepResult:
-    """One sweep with a progress bar on stderr."""
-    import time
-
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-    from rich.progress import Progress as Bar
-
+    """One sweep with a progress bar on stderr, from what earlier runs found."""
+    from primus_mcp.cli.known import BestKnown
+    from primus_mcp.cli.start import swept
     from primus_mcp.evaluation.evaluators import FullEvaluator
-    from primus_mcp.search.sweep import sweep
-    from primus_mcp.search.sweep_crew import cores
-    from primus_mcp.search.sweep_tools import LEVELS
+    from primus_mcp.session import session_digests
+    from primus_mcp.space.knobs import TrialConfig
 
     assert isinstance(problem.evaluator, FullEvaluator)
-    console = Console(stderr=True)
-    until = None if arguments.max_seconds is None else time.monotonic() + arguments.max_seconds
-    columns = (TextColumn("sweep"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[state]}"))
-    with Bar(*columns, console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task("sweep", total=None, state="")
-
-        def show(done: int, total: int, legal: int, best: float) -> None:
-            bar.update(task, completed=done, total=total, state=f"{legal:,} legal, best {best:,.0f} tokens/s/GPU")
-
-        result = sweep(
-            problem.evaluator,
-            first=_cached(problem, arguments),
-            only=_only(arguments),
-            where=arguments.where,
-            top=arguments.top,
-            levels=LEVELS if arguments.front else (),
-            gemm_backend=arguments.gemm_backend,
-            jobs=arguments.jobs or cores(),
-            ray=arguments.ray,
-            progress=show,
-            should_stop=lambda: until is not None and time.monotonic() > until,
-        )
-    _remember(problem, arguments, result)
-    return result
-
-
-def _cached(problem: Problem, arguments: argparse.Namespace) -> list[TrialConfig]:
-    """The best configurations that earlier runs found for this workload, to be priced first."""
-    from primus_mcp.search.cache import TrialCache
-    from primus_mcp.session import session_digests
-    from primus_mcp.space.knobs import TrialConfig
-
-    if arguments.no_cache or arguments.axes is not None or problem.rules.pins:
-        return []
-    try:
-        found = TrialCache().proposals(session_digests(problem.workload, problem.target, problem.rules.pins))
-        return [TrialConfig(**knobs) for knobs in found]
-    except (PrimusMcpError, ValueError) as error:
-        print(f"WARNING: {error}", file=sys.stderr)
-        return []
-
-
-def _remember(problem: Problem, arguments: argparse.Namespace, result: SweepResult) -> None:
-    from primus_mcp.search.cache import TrialCache
-    from primus_mcp.session import session_digests
-    from primus_mcp.space.knobs import TrialConfig
-
-    if arguments.no_cache:
-        return
-    name = f"{result.workload} on {result.cluster}"
+    known = BestKnown(enabled=not arguments.no_cache)
+    digests = session_digests(problem.workload, problem.target, problem.rules.pins)
+    free = arguments.axes is None and not problem.rules.pins
+    result = swept(
+        problem.evaluator,
+        quiet=False,
+        seconds=arguments.max_seconds,
+        jobs=arguments.jobs,
+        ray=arguments.ray,
+        levels=arguments.front,
+        first=[trial for trial, _ in known.proposals(digests, CACHED)] if free else [],
+        only=_only(arguments),
+        where=arguments.where,
+        top=arguments.top,
+        gemm_backend=arguments.gemm_backend,
+    )
     entries = [(problem.evaluator.key(TrialConfig(**one.trial)), one.trial, one.result) for one in result.top]
-    try:
-        TrialCache().remember(session_digests(problem.workload, problem.target, problem.rules.pins), name, entries)
-    except PrimusMcpError as error:
-        print(f"WARNING: {error}", file=sys.stderr)
+    known.keep(digests, f"{result.workload} on {result.cluster}", entries)
+    return result
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -231,11 +193,12 @@ def _sensitivity(problem: Problem, result: SweepResult, arguments: argparse.Name
 def _points(found: Iterable[tuple[Problem, SweepResult, object]], arguments: argparse.Namespace, tokens: float | None) -> list[FrontPoint]:
     from primus_mcp.search.sweep_tools import cluster_points
 
-    price = arguments.usd_per_gpu_hour
     return [
         point
         for problem, result, _ in found
-        for point in cluster_points(problem.evaluator, result, usd_per_gpu_hour=price, target_tokens=tokens)
+        for point in cluster_points(
+            problem.evaluator, result, price=arguments.usd_per_gpu_hour or problem.target.price, target_tokens=tokens
+        )
     ]
 
 

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 from primus_mcp.cli.common import add_cluster_arguments, add_engine_arguments, add_workload_arguments, count, new_folder, positive_number
 from primus_mcp.cli.evaluator_options import add_evaluator_arguments
 from primus_mcp.cli.search_stage import add_search_arguments, require_known_trials, run_search
+from primus_mcp.cli.start import add_start_arguments
 from primus_mcp.cli.stops import signals_wait
 from primus_mcp.cli.streams import print_rich
 from primus_mcp.errors import InputError
 
 if TYPE_CHECKING:
+    from primus_mcp.cli.known import BestKnown
     from primus_mcp.cli.setup import Problem
     from primus_mcp.reports.summary import AgentSummary, StoppedBecause
     from primus_mcp.session import TuningSession
@@ -45,12 +47,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--measured-tokens-per-s", type=positive_number, metavar="X", help="tokens/s/GPU of your own run of the baseline")
     parser.add_argument("--measured-memory-gb", type=positive_number, metavar="Y", help="GB/GPU of your own run of the baseline")
     add_search_arguments(parser)
+    add_start_arguments(parser)
     add_engine_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Seeds, then the LLM stage where there is one; artefacts in every case."""
+    from primus_mcp.cli.known import BestKnown
     from primus_mcp.cli.setup import resolve_problem, tell_notes
+    from primus_mcp.cli.start import keep_best
     from primus_mcp.reports.summary import summary_json
 
     if arguments.measured_memory_gb and not arguments.measured_tokens_per_s:
@@ -60,9 +65,11 @@ def run(arguments: argparse.Namespace) -> int:
     tell_notes(problem)
     measured = _measured(arguments, problem)
     session = _open(arguments, problem)
-    stopped, agent = _search(arguments, session)
+    known = BestKnown(enabled=not arguments.no_cache)
+    stopped, agent = _search(arguments, session, known)
     with signals_wait() as asked_to_stop:
         outcome = session.finish(stopped, agent=agent)
+        keep_best(session, known)
     if arguments.json:
         print(summary_json(outcome), end="")
         if measured is not None:
@@ -74,14 +81,17 @@ def run(arguments: argparse.Namespace) -> int:
     return _exit_code(session, interrupted=stopped == "interrupted" or asked_to_stop())
 
 
-def _search(arguments: argparse.Namespace, session: TuningSession) -> tuple[StoppedBecause, AgentSummary | None]:
+def _search(arguments: argparse.Namespace, session: TuningSession, known: BestKnown) -> tuple[StoppedBecause, AgentSummary | None]:
     """What was asked for of seeds and LLM stage. A signal ends it, wherever it falls; what was evaluated stays."""
+    from primus_mcp.cli.start import sweep_start
+
     stopped: StoppedBecause = "seed plan finished"
     try:
         if not arguments.agent_only:
-            stopped = _seeds(session, quiet=arguments.quiet)
+            stopped = _seeds(session, known, quiet=arguments.quiet)
         if arguments.seed_only or stopped == "interrupted":
             return stopped, None
+        sweep_start(arguments, session)
         return run_search(arguments, session)
     except KeyboardInterrupt:
         return "interrupted", None
@@ -139,9 +149,11 @@ def _open(arguments: argparse.Namespace, problem: Problem) -> TuningSession:
     )
 
 
-def _seeds(session: TuningSession, *, quiet: bool) -> StoppedBecause:
+def _seeds(session: TuningSession, known: BestKnown, *, quiet: bool) -> StoppedBecause:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from primus_mcp.cli.start import seeds_with_known
 
     console = Console(stderr=True)
     columns = (TextColumn("seeds"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[best]}"))
@@ -152,7 +164,7 @@ def _seeds(session: TuningSession, *, quiet: bool) -> StoppedBecause:
             rate = getattr(best, "tokens_per_s_per_gpu", None)
             bar.update(task, completed=done, total=total, best="" if rate is None else f"best {rate:,.0f} tokens/s/GPU")
 
-        outcome = session.run_seeds(progress=show)
+        outcome = session.run_seeds(seeds_with_known(session, known), progress=show)
     for label, reason in outcome.skipped:
         print(f"note: seed {label!r} could not be priced: {reason}", file=sys.stderr)
     if outcome.priced == 0 and outcome.note is not None:
@@ -170,9 +182,21 @@ def _report(session: TuningSession, agent: AgentSummary | None, measured: str | 
     if measured is not None:
         print(f"{measured}\n")
     print(session.report())
+    if (cost := _cost(session)) is not None:
+        print(f"  cost: {cost}")
     if agent is not None:
         print(f"\n{agent.text}")
     print(f"\nartefacts in {session.folder.path}")
+
+
+def _cost(session: TuningSession) -> str | None:
+    """USD a million tokens of the best trial, by the cluster file's price or the catalogue's; None where one of them is unknown."""
+    from primus_mcp.search.prices import cost_text, price_of
+
+    best = session.best().best
+    if best is None or best.tokens_per_s_per_gpu is None or best.fidelity in ("synthetic", "heuristic"):
+        return None
+    return cost_text(price_of(session.target.cluster.gpu.name, session.target.price), best.tokens_per_s_per_gpu)
 
 
 def _exit_code(session: TuningSession, *, interrupted: bool) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from primus_mcp.errors import PrimusMcpError
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.tables import ranked, verdict
+from primus_mcp.search.sweep_result import sweep_mark
 from primus_mcp.session import TuningSession
 from primus_mcp.tools import TOOLS, ToolContext, bind
 from primus_mcp.tools.text import clean, presentable
@@ -89,6 +90,8 @@ def _briefing(session: TuningSession, incumbent: Mapping[str, Any]) -> str:
         )
     else:
         lines.append("No trial fits yet: first find one that does.")
+    swept = [line for line in session.scratchpad.read().splitlines() if line.startswith(sweep_mark())]
+    lines += swept[-1:]
     lines += [f"- {line}" for line in incumbent.get("bottlenecks", [])]
     for entry in incumbent.get("faster", [])[:3] or incumbent.get("would_fit", [])[:3]:
         gain = f"{entry['gain']:+.1%}" if entry.get("gain") is not None else f"{entry['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU"

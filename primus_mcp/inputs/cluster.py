@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from primus_mcp.errors import InputError
-from primus_mcp.inputs.cluster_file import AgentSettings, AxisToggles, BenchmarkHost, Budget, ClusterFile, Optimization
+from primus_mcp.inputs.cluster_file import AgentSettings, AxisToggles, BenchmarkHost, Budget, ClusterFile, Optimization, StatedPrice
 from primus_mcp.inputs.explain_validation import did_you_mean, validated
 from primus_mcp.inputs.hardware import Cluster, GpuProfile, Network, SoftwareProfile
 from primus_mcp.inputs.hardware_config import read_hardware_config
@@ -31,6 +31,11 @@ class TargetCluster:
     where: str
     hardware_config_path: Path | None
     warnings: tuple[str, ...]
+
+    @property
+    def price(self) -> StatedPrice | None:
+        """What the file says a GPU hour costs."""
+        return self.file.target_cluster.price
 
     @property
     def optimization(self) -> Optimization:

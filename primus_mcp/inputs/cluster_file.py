@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_serializer, field_validator
@@ -19,8 +20,24 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
+class StatedPrice(_Record):
+    """What the user pays for one GPU and hour, and since when."""
+
+    usd_per_gpu_hour: Annotated[Number, Field(gt=0, le=100_000)]
+    source: Text | None = None
+    date: Text | None = None
+
+    @field_validator("date")
+    @classmethod
+    def _is_a_day(cls, value: str | None) -> str | None:
+        try:
+            return None if value is None else datetime.date.fromisoformat(value).isoformat()
+        except ValueError:
+            raise ValueError(f"{value!r} is no day; write for example '2026-11-01'") from None
+
+
 class TargetClusterBlock(_Record):
-    """Where the workload will run."""
+    """Where the workload will run, and what it costs there (absent: the catalogue's dated quotes, if any)."""
 
     name: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_ .+-]*$", max_length=120)] | None = None
     num_nodes: Annotated[int, Field(strict=True, ge=1, le=MAX_NODES)] = 1
@@ -28,6 +45,7 @@ class TargetClusterBlock(_Record):
     gpu_arch: Text = "mi355x"
     hardware_config: Text | None = None
     gpu_clock_mhz: Annotated[Number, Field(ge=100, le=10_000)] | None = None
+    price: StatedPrice | None = None
 
     @field_validator("gpus_per_node")
     @classmethod

@@ -11,6 +11,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from primus_mcp.errors import RunDirectoryError
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.trials.log import Digests, utc_now
 
-BUSY_S = 30.0
+BUSY_S = 10.0
+"""How long a locked file is waited for."""
 KEPT_A_PROBLEM = 200
 """Fastest entries that are kept of one workload, cluster and engine."""
 _SCHEMA = """
@@ -44,6 +46,15 @@ class CachedTrial(BaseModel):
     time: str
     trial: dict[str, Any]
     result: EvaluationResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """Knobs that an earlier run found best, and where they are from."""
+
+    trial: dict[str, Any]
+    name: str
+    time: str
 
 
 def cache_file() -> Path:
@@ -98,13 +109,15 @@ class TrialCache:
             (digests.workload, digests.cluster, digests.engine, limit),
         )
 
-    def proposals(self, digests: Digests, limit: int = 10) -> list[dict[str, Any]]:
+    def proposals(self, digests: Digests, limit: int = 10) -> list[Proposal]:
         """Knobs of the best entries of this workload, of any engine, this cluster first: worth pricing again, not numbers."""
         found = self._select(
             "WHERE workload = ? ORDER BY cluster = ? DESC, engine = ? DESC, rate DESC, key LIMIT ?",
             (digests.workload, digests.cluster, digests.engine, limit * 4),
         )
-        distinct = {json.dumps(entry.trial, sort_keys=True): entry.trial for entry in found}
+        distinct: dict[str, Proposal] = {}
+        for entry in found:
+            distinct.setdefault(json.dumps(entry.trial, sort_keys=True), Proposal(trial=entry.trial, name=entry.name, time=entry.time))
         return list(distinct.values())[:limit]
 
     def entries(self) -> list[CachedTrial]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from primus_mcp.errors import InputError
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.inputs.hardware import Cluster
-from primus_mcp.search.prices import Price
+from primus_mcp.search.prices import Price, usd_per_million_tokens
 from primus_mcp.search.sweep_result import SweptTrial
 from primus_mcp.units import bytes_to_gb
 
@@ -47,7 +47,7 @@ def front_point(one: SweptTrial, cluster: Cluster, price: Price | None, target_t
     result = one.result
     rate = result.tokens_per_s_per_gpu
     assert rate is not None and result.memory_per_gpu_gb is not None
-    per_million = None if price is None else price.usd_per_gpu_hour / 3600 / rate * 1e6
+    per_million = None if price is None else usd_per_million_tokens(price, rate)
     days = None if target_tokens is None else target_tokens / (rate * cluster.world_size) / SECONDS_A_DAY
     return FrontPoint(
         cluster=cluster.name,

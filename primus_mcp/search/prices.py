@@ -11,6 +11,8 @@ from statistics import median
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from primus_mcp.inputs.cluster_file import StatedPrice
+
 
 class Quote(BaseModel):
     """One published rental price of one GPU."""
@@ -39,10 +41,14 @@ def quotes() -> dict[str, tuple[Quote, ...]]:
     return {gpu: tuple(Quote.model_validate(entry) for entry in entries) for gpu, entries in raw.items()}
 
 
-def price_of(gpu: str, stated: float | None = None) -> Price | None:
-    """The price of a GPU; None where nobody said one."""
+def price_of(gpu: str, stated: StatedPrice | float | None = None) -> Price | None:
+    """The price of a GPU: a stated one, else the median of the catalogue's quotes; None where nobody said one."""
     if stated is not None:
-        return Price(usd_per_gpu_hour=stated, low=stated, high=stated, source="stated by the user")
+        known = stated if isinstance(stated, StatedPrice) else StatedPrice(usd_per_gpu_hour=stated)
+        words = [word for word in (known.source, known.date) if word]
+        text = f"stated by the user{': ' + ', '.join(words) if words else ''}"
+        value = known.usd_per_gpu_hour
+        return Price(usd_per_gpu_hour=value, low=value, high=value, source=text)
     found = quotes().get(gpu)
     if not found:
         return None
@@ -50,3 +56,15 @@ def price_of(gpu: str, stated: float | None = None) -> Price | None:
     newest = max(quote.date for quote in found)
     text = f"median of {len(found)} published quotes of ${min(values):.2f} to ${max(values):.2f}, newest of {newest.isoformat()}"
     return Price(usd_per_gpu_hour=median(values), low=min(values), high=max(values), source=text)
+
+
+def cost_text(price: Price | None, tokens_per_s_per_gpu: float) -> str | None:
+    """USD a million tokens in words; None where no price is known."""
+    if price is None:
+        return None
+    return f"${usd_per_million_tokens(price, tokens_per_s_per_gpu):.3f}/Mtoken at ${price.usd_per_gpu_hour:.2f} a GPU hour ({price.source})"
+
+
+def usd_per_million_tokens(price: Price, tokens_per_s_per_gpu: float) -> float:
+    """USD: price / 3600 / (tokens/s/GPU) x 1e6."""
+    return price.usd_per_gpu_hour / 3600 / tokens_per_s_per_gpu * 1e6

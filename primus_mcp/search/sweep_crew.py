@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -23,6 +24,7 @@ POLL_S = 0.2
 """How often a waiting sweep looks whether it should stop."""
 AHEAD = 2
 """Tasks a worker that are out at once: more would be walked with older limits."""
+KNOCK_S = 5.0
 Stop = Callable[[], bool]
 
 
@@ -135,6 +137,13 @@ class Processes:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
+def _knock(address: str) -> None:
+    """Raises OSError where nobody answers at host:port: Ray itself tries for minutes."""
+    host, separator, port = address.rpartition("://")[2].rpartition(":")
+    if separator and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_S).close()
+
+
 class RayCluster:
     """Actors of a Ray cluster that runs already, one a CPU of it; the package must be installed there in the same version."""
 
@@ -145,6 +154,7 @@ class RayCluster:
             raise InputError("Ray is not installed", where="--ray", remedy="pip install 'primus-mcp[ray]', or use --jobs") from None
         self._ray, self._started = ray, not ray.is_initialized()
         try:
+            _knock(address)
             ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level="error")
             count = int(ray.cluster_resources().get("CPU", 0))
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:

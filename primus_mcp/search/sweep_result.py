@@ -7,6 +7,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.version import engine_version
+
+
+def sweep_mark() -> str:
+    """How the note of a sweep by this engine begins, in the scratchpad of a run that started from one."""
+    return f"Sweep before the search by engine {engine_version()}"
 
 
 class _Record(BaseModel):

@@ -9,6 +9,7 @@ from typing import Any
 from primus_mcp.errors import InputError
 from primus_mcp.evaluation.evaluators import Evaluator, FullEvaluator
 from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.inputs.cluster_file import StatedPrice
 from primus_mcp.search.pareto import FrontPoint, front_point
 from primus_mcp.search.prices import price_of
 from primus_mcp.search.sensitivity import Allowed, Sensitivity, sensitivity
@@ -75,12 +76,15 @@ def sweep_space(
 
 
 def cluster_points(
-    evaluator: Evaluator, result: SweepResult, *, usd_per_gpu_hour: float | None = None, target_tokens: float | None = None
+    evaluator: Evaluator, result: SweepResult, *, price: StatedPrice | float | None = None, target_tokens: float | None = None
 ) -> list[FrontPoint]:
-    """What a cluster offers: the fastest under each memory level that was swept for, else the fastest; with days and dollars."""
+    """What a cluster offers: the fastest under each memory level that was swept for, else the fastest; with days and dollars.
+
+    `price`: USD a GPU hour, else the catalogue's.
+    """
     cluster = evaluator.cluster
-    price = price_of(cluster.gpu.name, usd_per_gpu_hour)
-    return [front_point(one, cluster, price, target_tokens) for one in (result.by_memory or result.top[:1])]
+    known = price_of(cluster.gpu.name, price)
+    return [front_point(one, cluster, known, target_tokens) for one in (result.by_memory or result.top[:1])]
 
 
 def asked_for(evaluator: FullEvaluator, axes: Sequence[str], where: str) -> Allowed:

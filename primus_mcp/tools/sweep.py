@@ -13,6 +13,7 @@ from pydantic import Field
 from primus_mcp.errors import InputError, PrimusMcpError
 from primus_mcp.evaluation.evaluators import Evaluator
 from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.inputs.cluster_file import StatedPrice
 from primus_mcp.inputs.hardware_files import gpu_profile
 from primus_mcp.reports.rule_titles import rule_title
 from primus_mcp.reports.sweep_document import Swept as SweptCluster
@@ -103,6 +104,11 @@ def _where_they_went(result: SweepResult) -> dict[str, Any]:
     }
 
 
+def _own_price(session: TuningSession, evaluator: Evaluator) -> StatedPrice | None:
+    """What the cluster file states, for the GPU that it is about."""
+    return session.target.price if evaluator.cluster.gpu.name == session.target.cluster.gpu.name else None
+
+
 @tool("Search the whole space", toolset="search", idempotent=True, long=True)
 def sweep(
     context: ToolContext,
@@ -149,7 +155,9 @@ def sweep(
     points = [
         point
         for evaluator, result, _ in (one.swept for one in found)
-        for point in cluster_points(evaluator, result, usd_per_gpu_hour=usd_per_gpu_hour or None, target_tokens=target_tokens or None)
+        for point in cluster_points(
+            evaluator, result, price=usd_per_gpu_hour or _own_price(session, evaluator), target_tokens=target_tokens or None
+        )
     ]
     keep_sweep(session.folder, sweep_document([one.swept for one in found], points))
     compared = front or bool(target_tokens) or len(clusters) > 1

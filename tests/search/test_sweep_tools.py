@@ -24,7 +24,7 @@ def test_the_best_of_a_sweep_evaluates_to_the_same_number() -> None:
 def test_points_price_a_target_and_follow_the_memory_levels() -> None:
     price = evaluator("llama3.1_8B", 1)
     result = sweep_space(price, axes=["tp", "mbs"], levels=(0.5,))
-    points = cluster_points(price, result, usd_per_gpu_hour=3.6, target_tokens=1e9)
+    points = cluster_points(price, result, price=3.6, target_tokens=1e9)
     first = points[0]
     assert len(points) == len(result.by_memory)
     assert first.usd_per_million_tokens == pytest.approx(3.6 / 3600 / first.tokens_per_s_per_gpu * 1e6)

@@ -39,7 +39,7 @@ def test_numbers_of_another_engine_are_proposals_only(tmp_path: Path) -> None:
     cache.remember(HERE, "n", [("a", {"tp": 1}, result(5.0))])
     newer = HERE.model_copy(update={"engine": "2"})
     assert cache.best(newer) == []
-    assert cache.proposals(newer) == [{"tp": 1}]
+    assert [(one.trial, one.name) for one in cache.proposals(newer)] == [({"tp": 1}, "n")]
     assert cache.proposals(newer.model_copy(update={"workload": "other"})) == []
     assert cache.clear(keep_engine="2") == 1
 

@@ -1,0 +1,166 @@
+"""What `tune` starts from: the cache of earlier runs, and a sweep of the whole space; and what it says about money."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from primus_mcp.cli.main import main
+from primus_mcp.search import cache as module
+from primus_mcp.search.cache import TrialCache, cache_file
+
+SMALL = ["tune", "--model", "llama3.1_8B", "--gpu", "mi300x", "--gemm-backend", "roofline", "--quiet"]
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "trials.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def best(folder: Path) -> float:
+    found: float = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["best"]["result"]["tokens_per_s_per_gpu"]
+    return found
+
+
+def test_a_later_run_prices_what_an_earlier_one_found_and_says_where_it_is_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--seed-only", "--out-dir", str(tmp_path / "a")]) == 0
+    capsys.readouterr()
+    assert main([*SMALL, "--seed-only", "--seed-budget", "4", "--out-dir", str(tmp_path / "b")]) == 0
+    assert "best known of" in capsys.readouterr().out
+    first = rows(tmp_path / "b")[0]
+    assert first["label"].startswith("best known of an earlier run: llama3.1_8B on mi300x_1nodes, 20")
+    assert best(tmp_path / "b") == best(tmp_path / "a")
+    assert main([*SMALL, "--seed-only", "--seed-budget", "4", "--no-cache", "--out-dir", str(tmp_path / "c")]) == 0
+    assert not any("best known" in row["label"] for row in rows(tmp_path / "c"))
+
+
+def test_numbers_of_another_engine_are_never_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--seed-only", "--out-dir", str(tmp_path / "a")]) == 0
+    with sqlite3.connect(cache_file()) as connection:
+        nine_times = """replace(result, 'tokens_per_s_per_gpu":', 'tokens_per_s_per_gpu":9')"""
+        connection.execute(f"UPDATE best SET engine = 'older', rate = rate * 100, result = {nine_times}")
+    capsys.readouterr()
+    assert main([*SMALL, "--seed-only", "--out-dir", str(tmp_path / "b")]) == 0
+    assert best(tmp_path / "b") == best(tmp_path / "a")
+    assert {row["result"]["engine_version"] for row in rows(tmp_path / "b")} == {rows(tmp_path / "a")[0]["result"]["engine_version"]}
+
+
+@pytest.mark.parametrize("broken", ["garbage", "folder", "locked"])
+def test_a_cache_that_cannot_be_used_costs_one_line(
+    broken: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BUSY_S", 0.1)
+    file = cache_file()
+    file.parent.mkdir(parents=True)
+    holder = None
+    if broken == "garbage":
+        file.write_bytes(b"not a database, but long enough to be read as one" * 50)
+    elif broken == "folder":
+        file.mkdir()
+    else:
+        holder = sqlite3.connect(file, isolation_level=None)
+        holder.execute("BEGIN EXCLUSIVE")
+    try:
+        assert main([*SMALL, "--seed-only", "--seed-budget", "2", "--out-dir", str(tmp_path / "a")]) == 0
+    finally:
+        if holder is not None:
+            holder.close()
+    warnings = [line for line in capsys.readouterr().err.splitlines() if "cache" in line]
+    assert len(warnings) == 1 and warnings[0].startswith("WARNING: the cache ")
+
+
+def test_runs_at_once_all_leave_their_best(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "primus_mcp", *SMALL, "--seed-only", "--seed-budget", "3"]
+    started = [
+        subprocess.Popen([*command, "--out-dir", str(tmp_path / str(i)), "--gbs", str(64 * 2**i)], env=os.environ, stderr=subprocess.PIPE,
+                         stdout=subprocess.DEVNULL)
+        for i in range(3)
+    ]  # fmt: skip
+    said = [process.communicate(timeout=120)[1] for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0], said
+    assert len({entry.digests.workload for entry in TrialCache().entries()}) == 3
+
+
+def test_the_search_starts_from_the_optimum_of_the_whole_space(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = [*SMALL, "--strategy", "coordinate", "--jobs", "1", "--out-dir", str(tmp_path / "a")]
+    assert main(run) == 0
+    said = capsys.readouterr().err
+    swept = [row for row in rows(tmp_path / "a") if row["origin"] == "sweep"]
+    assert swept and all(row["label"].startswith("sweep: ") for row in swept)
+    assert main(["sweep", *SMALL[1:-1], "--json", "--no-cache", "--top", "1"]) == 0
+    optimum = json.loads(capsys.readouterr().out)["sweeps"][0]["top"][0]["result"]["tokens_per_s_per_gpu"]
+    assert best(tmp_path / "a") == optimum
+    assert "proven under the model" in (tmp_path / "a" / "scratchpad.txt").read_text(encoding="utf-8")
+    assert "proven under the model" in said
+    before = len(rows(tmp_path / "a"))
+    assert main([*run, "--resume"]) == 0
+    assert len(rows(tmp_path / "a")) == before and "sweep of" not in capsys.readouterr().err
+
+
+def test_what_the_sweep_prices_is_no_budget_of_the_driver(tmp_path: Path) -> None:
+    run = [*SMALL, "--strategy", "coordinate", "--budget", "max_proposals=0", "--jobs", "1", "--out-dir", str(tmp_path / "a")]
+    assert main(run) == 0
+    origins = {row["origin"] for row in rows(tmp_path / "a")}
+    assert origins == {"seed", "sweep"}
+
+
+@pytest.mark.parametrize("flags", [["--start", "seeds"], ["--dry-run"], ["--mode", "memory-real"]])
+def test_no_sweep_where_it_is_not_wanted_or_no_time_is_projected(flags: list[str], tmp_path: Path) -> None:
+    assert main([*SMALL, *flags, "--strategy", "coordinate", "--budget", "max_proposals=2", "--out-dir", str(tmp_path / "a")]) == 0
+    assert "sweep" not in {row["origin"] for row in rows(tmp_path / "a")}
+
+
+@pytest.mark.parametrize(
+    ("price", "said"),
+    [
+        ("price: {usd_per_gpu_hour: 3.6, source: contract, date: '2026-11-01'}", "(stated by the user: contract, 2026-11-01)"),
+        ("", "median of"),
+    ],
+)  # fmt: skip
+def test_what_a_million_tokens_cost_by_the_cluster_file_or_by_quotes(
+    price: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(f"target_cluster:\n  gpu_arch: mi300x\n  {price}\n", encoding="utf-8")
+    command = ["tune", "--model", "llama3.1_8B", "--target-cluster", str(file), "--gemm-backend", "roofline", "--seed-only", "--quiet"]
+    assert main([*command, "--seed-budget", "2", "--out-dir", str(tmp_path / "a")]) == 0
+    printed = capsys.readouterr().out
+    assert said in printed
+    if price:
+        assert f"cost: ${3.6 / 3600 / best(tmp_path / 'a') * 1e6:.3f}/Mtoken" in printed
+
+
+def test_no_price_is_made_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["tune", "--model", "llama3.1_8B", "--gpu", "mi355x", "--gemm-backend", "roofline", "--seed-only", "--quiet"]
+    assert main([*command, "--seed-budget", "2", "--out-dir", str(tmp_path / "a")]) == 0
+    assert "cost" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("value", ["0", "-1", ".inf", ".nan", "cheap", "true"])
+def test_a_price_that_is_none_is_bad_input(value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(f"target_cluster: {{gpu_arch: mi300x, price: {{usd_per_gpu_hour: {value}}}}}\n", encoding="utf-8")
+    assert main(["tune", "--model", "llama3.1_8B", "--target-cluster", str(file), "--seed-only"]) == 2
+    assert "usd_per_gpu_hour" in capsys.readouterr().err
+
+
+def test_tokens_by_a_deadline_ask_for_the_fewest_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["sweep", "--model", "llama3.1_8B", "--gpu", "mi300x", "--nodes", "1,2,4", "--axes", "tp,mbs", "--gemm-backend", "roofline"]
+    assert main([*asked, "--target-tokens", "1T", "--json", "--usd-per-gpu-hour", "2"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    days = {point["nodes"]: point["days"] for point in document["front"]}
+    rates = {one["gpus"] // 8: one["top"][0]["result"]["tokens_per_s_per_gpu"] for one in document["sweeps"]}
+    for nodes, one in days.items():
+        assert one == pytest.approx(1e12 / (rates[nodes] * nodes * 8) / 86400)
+    between = (1e12 / (rates[2] * 16) + 1e12 / (rates[4] * 32)) / 2 / 86400
+    assert main([*asked, "--target-tokens", "1T", "--deadline", f"{between:.1f}d", "--usd-per-gpu-hour", "2"]) == 0
+    last = capsys.readouterr().out.strip().splitlines()[-1]
+    assert "4 nodes (32 mi300x)" in last and "$" in last
+    assert main([*asked, "--target-tokens", "1T", "--deadline", "1d"]) == 0
+    assert "none of the swept clusters" in capsys.readouterr().out
