@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from primus_mcp.api import resolve_workload
 from primus_mcp.cli.main import main
 
 FOLDER = Path(__file__).parent.parent / "inputs" / "hf"
@@ -74,3 +75,9 @@ def test_a_bad_config_is_one_line_with_exit_code_2(capsys: pytest.CaptureFixture
     code, _, err = run(capsys, *words)
     assert code == 2
     assert [line.startswith("error:") for line in err.splitlines()].count(True) == 1 and named in err
+
+
+def test_the_programming_interface_takes_the_path_of_a_config() -> None:
+    workload = resolve_workload(LLAMA, seq_length=8192, gbs=64)
+    assert (workload.architecture.seq_length, workload.baseline.gbs) == (8192, 64)
+    assert resolve_workload(Path(LLAMA)).architecture.hidden_size == 4096
