@@ -187,7 +187,7 @@ def _sensitivity(problem: Problem, result: SweepResult, arguments: argparse.Name
     assert isinstance(problem.evaluator, FullEvaluator)
     allowed = asked_for(problem.evaluator, _only(arguments) or (), arguments.where or "")
     centre, *rivals = (TrialConfig(**one.trial) for one in result.top)
-    return sensitivity(problem.evaluator, centre, rivals=rivals[:4], allowed=allowed, gemm_backend=arguments.gemm_backend)
+    return sensitivity(problem.evaluator, centre, rivals=rivals[:4], allowed=allowed, gemm_backend=arguments.gemm_backend, ranges=True)
 
 
 def _points(found: Iterable[tuple[Problem, SweepResult, object]], arguments: argparse.Namespace, tokens: float | None) -> list[FrontPoint]:

@@ -208,7 +208,8 @@ def _sensitivity(found: Mapping[str, Any] | None) -> str:
     if not found:
         return ""
     rows = [(swing["what"], swing["low"], swing["high"]) for swing in found["swings"]]
-    chart = tornado(rows, found["tokens_per_s_per_gpu"], "throughput of the winner with each uncertain rate 20% lower and higher")
+    title = "throughput of the winner with each uncertain rate 20% lower and higher, and constants at the ends of their range"
+    chart = tornado(rows, found["tokens_per_s_per_gpu"], title)
     return "<h3>How sure</h3>" + chart + _list(str(found["text"]).splitlines())
 
 

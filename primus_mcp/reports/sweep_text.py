@@ -91,9 +91,11 @@ def sensitivity_text(found: Sensitivity) -> str:
     for step in found.steps[:SHOWN_STEPS]:
         rate = f"{step.ratio - 1:+8.1%}" if step.ratio is not None else "    none"
         lines.append(f"  {rate}  {step.label}")
-    lines.append("each uncertain rate at -20% and +20%:")
     base = found.tokens_per_s_per_gpu
-    lines += [f"  {swing.low / base - 1:+8.1%} {swing.high / base - 1:+8.1%}  {swing.what}" for swing in found.swings]
+    for title, ranged in (("each uncertain rate at -20% and +20%:", False), ("constants over the range that the catalogue states:", True)):
+        shown = [swing for swing in found.swings if swing.name.startswith("range ") == ranged]
+        lines += [title] if shown else []
+        lines += [f"  {swing.low / base - 1:+8.1%} {swing.high / base - 1:+8.1%}  {swing.what}" for swing in shown]
     return "\n".join([*lines, found.text])
 
 

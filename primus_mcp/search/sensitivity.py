@@ -16,6 +16,7 @@ from primus_mcp.inputs.hardware import Cluster, SoftwareProfile
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.ops.backend import GemmBackend
 from primus_mcp.projection.performance import project_performance
+from primus_mcp.search.credible import credible_effects
 from primus_mcp.search.neighbours import neighbours
 from primus_mcp.space.knobs import TrialConfig, set_knobs
 
@@ -41,10 +42,13 @@ class Step(_Record):
 
 
 class Swing(_Record):
-    """One uncertain figure at (1 - SWING) and (1 + SWING) of its value: the centre's throughput, and the place of who leads then."""
+    """One uncertain figure at two values: the centre's throughput, and the place of who leads then. `ends`: the values in words, which are
+    (1 - SWING) and (1 + SWING) of today's, or the ends of the range that the catalogue states.
+    """
 
     name: str
     what: str
+    ends: tuple[str, str] = ("-20%", "+20%")
     low: float
     high: float
     leader_low: int
@@ -167,10 +171,12 @@ def sensitivity(
     rivals: Sequence[TrialConfig] = (),
     allowed: Allowed = lambda *_: True,
     gemm_backend: GemmBackend = "auto",
+    ranges: bool = False,
 ) -> Sensitivity:
     """The centre's neighbourhood and what each uncertain rate does to it and to its rivals (the given ones, then its best steps).
 
-    `allowed`: steps that may be recommended, where not all may. Memory does not depend on rates, so what fits, fits under every swing;
+    `allowed`: steps that may be recommended, where not all may. `ranges`: also the constants of the catalogue over their credible ranges,
+    which takes seconds and a process. Memory does not depend on rates, so what fits, fits under every swing;
     more expert load than balanced is not priced in memory here.
     """
     steps = one_steps(evaluator, centre, allowed)
@@ -190,8 +196,14 @@ def sensitivity(
         texts[name] = text
         by_name.setdefault(name, []).append((factor, [_rate(evaluator, config, changed, load, gemm_backend) for _, _, config in chosen]))
     swings = [_swing(name, texts[name], by_name[name]) for name in by_name]
-    swings.sort(key=lambda swing: -abs(swing.high - swing.low))
     worlds = [today, *(rates for pair in by_name.values() for _, rates in pair)]
+    if ranges:
+        configs_only = [config for _, _, config in chosen]
+        for effect in credible_effects(evaluator.workload.architecture, configs_only, cluster, gemm_backend):
+            pair = [(0.0, list(effect.low)), (1.0, list(effect.high))]
+            swings.append(_swing(f"range {effect.name}", effect.text, pair, ("at its low end", "at its high end")))
+            worlds += [list(effect.low), list(effect.high)]
+    swings.sort(key=lambda swing: -abs(swing.high - swing.low))
     regrets = [max(1 - rates[i] / max(rates) for rates in worlds) for i in range(len(chosen))]
     near = [i for i, rate in enumerate(today) if rate >= max(today) * (1 - BAND)]
     robust = min(near, key=lambda i: (round(regrets[i], 4), -today[i], i))
@@ -213,11 +225,12 @@ def sensitivity(
     )
 
 
-def _swing(name: str, text: str, pair: list[tuple[float, list[float]]]) -> Swing:
+def _swing(name: str, text: str, pair: list[tuple[float, list[float]]], ends: tuple[str, str] = ("-20%", "+20%")) -> Swing:
     (_, low), (_, high) = sorted(pair)
     return Swing(
         name=name,
         what=text,
+        ends=ends,
         low=low[0],
         high=high[0],
         leader_low=max(range(len(low)), key=lambda i: (low[i], -i)),
@@ -230,14 +243,15 @@ def _text(rivals: Sequence[Rival], swings: Sequence[Swing], basin: float, robust
     lines = [f"{kind}: {basin:.0%} of the single steps that fit cost less than {BAND:.0%}"]
     if swings:
         first = swings[0]
-        lines.append(f"most sensitive to {first.what}: {first.low:,.0f} to {first.high:,.0f} tokens/s/GPU at -20% and +20%")
+        ends = " and ".join(first.ends)
+        lines.append(f"most sensitive to {first.what}: {first.low:,.0f} to {first.high:,.0f} tokens/s/GPU {ends}")
     today = max(range(len(rivals)), key=lambda i: (rivals[i].tokens_per_s_per_gpu, -i))
     if today:
         gain = rivals[today].tokens_per_s_per_gpu / rivals[0].tokens_per_s_per_gpu - 1
         lines.append(f"one step away, {rivals[today].label} is {gain:.1%} faster already: it lies outside of what was searched")
     taken: dict[int, list[str]] = {}
     for swing in swings:
-        for leader, sign in ((swing.leader_low, "-20%"), (swing.leader_high, "+20%")):
+        for leader, sign in zip((swing.leader_low, swing.leader_high), swing.ends, strict=True):
             if leader != today:
                 taken.setdefault(leader, []).append(f"{swing.what} is {sign}")
     lines += [f"{rivals[leader].label} leads when {', or when '.join(when)}" for leader, when in taken.items()]

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from multiprocessing import connection, get_context, parent_process
+from multiprocessing import get_context
 from multiprocessing.context import SpawnContext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from primus_mcp.errors import InputError, PrimusMcpError
 from primus_mcp.search.sweep_units import Outcome, SweepProblem, Task, Walker
+from primus_mcp.search.workers import begin_worker, interrupts_held
 
 if TYPE_CHECKING:
     from multiprocessing.synchronize import Event
@@ -59,18 +57,9 @@ _walker: Walker | PrimusMcpError | None = None
 _stop: Event | None = None
 
 
-def _die_with_parent() -> None:
-    parent = parent_process()
-    assert parent is not None
-    connection.wait([parent.sentinel])
-    os._exit(1)
-
-
 def _start(problem: SweepProblem, stop: Event) -> None:
-    """In a new worker: Ctrl-C is the parent's business, and a worker never outlives it, however it dies."""
     global _walker, _stop
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    begin_worker()
     _stop = stop
     try:
         _walker = Walker(problem)
@@ -83,19 +72,6 @@ def _work(task: Task) -> Outcome | None:
         raise _walker
     assert _walker is not None and _stop is not None
     return _walker.work(task, _stop.is_set)
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """New processes inherit a blocked SIGINT: a Ctrl-C while they start must not end them with a traceback each. Ours arrives after."""
-    if not hasattr(signal, "pthread_sigmask") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _result(future: Future[Outcome | None]) -> Outcome | None:
@@ -123,7 +99,7 @@ class Processes:
                 if task is None:
                     more = False
                     break
-                with _interrupts_held():
+                with interrupts_held():
                     running.add(self._pool.submit(_work, task))
             done, running = wait(running, timeout=POLL_S, return_when=FIRST_COMPLETED)
             yield from (_result(future) for future in done)
