@@ -108,7 +108,7 @@ PROTECTED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "pytorch/torchtitan#191, #410, #425: FSDP2 with PP": {
         "memory/test_memory_operations.py": ("test_a_pipelined_fsdp2_stage_stays_gathered_with_fp32_gradients",),
-        "memory/test_memory_states_by_hand.py": ("test_fsdp2_holds_two_gathered_layers_and_the_root_group",),
+        "memory/test_memory_states_by_hand.py": ("test_fsdp2_holds_a_gathered_layer_and_the_root_group",),
     },
     "NVIDIA-NeMo/Automodel#1592, Megatron-LM#597, Megatron-Bridge#3910: will it fit?": {
         "cli/test_command_line.py": ("test_evaluate_json_is_one_document_with_null_for_what_was_not_computed",)
