@@ -1,8 +1,9 @@
-"""How far from the best known configuration each search is after 30 priced evaluations, also when the engine is not what it thinks.
+"""How far from the optimum each search is after 30 priced evaluations, also when the engine is not what it thinks.
 
-Regret = 1 - found / reference, where the reference is the best of a long random search, a local search from its best points and all
-searches shown. Illegal, infeasible and repeated configurations are free for every search, as in the product. `--perturb N` adds N worlds
-a case in which each rate of the engine is off by up to +-15%; no search knows. Optuna is needed for its column only.
+Regret = 1 - found / optimum, where the optimum is that of a sweep of the whole space, proven under the model; no search may beat it.
+Illegal, infeasible and repeated configurations are free for every search, as in the product. `--perturb N` adds N worlds a case in which
+each rate of the engine is off by up to +-15%; no search knows. `--ladders ROWS` instead asks the measured runs: of each published ladder,
+how much slower the run that the engine ranks first is than the fastest. Optuna is needed for its column only.
 """
 
 from __future__ import annotations
@@ -32,12 +33,16 @@ from primus_mcp.inputs.cluster import TargetCluster, parse_cluster
 from primus_mcp.inputs.hardware import SoftwareProfile
 from primus_mcp.inputs.model_workload import workload_from_model
 from primus_mcp.inputs.workload import Workload
-from primus_mcp.search.neighbours import neighbours
+from primus_mcp.search.sweep import sweep
+from primus_mcp.search.sweep_crew import cores
 from primus_mcp.session import TuningSession
 from primus_mcp.space.adapted import adapt_baseline
 from primus_mcp.space.axes import legal_axes
-from primus_mcp.space.knobs import TrialConfig, set_knobs
+from primus_mcp.space.knobs import TrialConfig
 from primus_mcp.tools.registry import LlmReply
+from primus_mcp.validation.groups import ladders
+from primus_mcp.validation.rows import read_rows
+from primus_mcp.validation.score import score
 
 CASES: tuple[tuple[str, str, int], ...] = (
     ("mixtral_8x22B_v0.1", "mi355x", 4),
@@ -54,7 +59,6 @@ CASES: tuple[tuple[str, str, int], ...] = (
 EVALUATIONS, SEEDS = 30, 12
 ATTEMPTS = 1_500
 REPEATS = 3
-LONG_RANDOM, LOCAL_STARTS = 120, 2
 PERTURBATION = 0.15
 Knobs = dict[str, Any]
 
@@ -241,35 +245,12 @@ def scripted_agent(setting: World) -> float:
         return found_in(session)
 
 
-def local(setting: World, counted: Counted, start: TrialConfig) -> None:
-    """Steepest ascent over neighbours."""
-    centre, rate = start, counted.rate(set_knobs(start))
-    while True:
-        steps = [(counted.rate(knobs), knobs) for _, knobs in neighbours(setting.workload, setting.target.cluster, centre)]
-        best, knobs = max(steps, key=lambda step: step[0])
-        if best <= rate:
-            return
-        centre, rate = TrialConfig(**knobs), best
-
-
-def reference(setting: World, known: Sequence[TrialConfig]) -> float:
-    """Long random search, local search from its best points and from what the searches found."""
-    counted = random_search(setting, 1_000, LONG_RANDOM)
-    starts = sorted(counted.rates.values(), key=lambda entry: -entry[0])[:LOCAL_STARTS]
-    counted.left = 10**9
-    for start in [*(trial for _, trial in starts), *known]:
-        local(setting, counted, start)
-    return counted.best
-
-
-def best_trial_of_seeds(setting: World) -> TrialConfig:
-    """Where the product's own search ends with five times the budget."""
-    with tempfile.TemporaryDirectory() as folder:
-        session = session_in(folder, setting, 2 * EVALUATIONS, 3 * EVALUATIONS)
-        session.run_seeds()
-        coordinate_search(session)
-        records = [record for record in session.history() if is_candidate(record.result)]
-        return TrialConfig(**max(records, key=lambda record: record.result.tokens_per_s_per_gpu or 0.0).trial)
+def optimum(setting: World) -> float:
+    """Tokens/s/GPU of the fastest configuration of the whole space. Raises ValueError where that is not proven."""
+    found = sweep(setting.evaluator(), gemm_backend="roofline", top=1, jobs=cores())
+    if not found.proven or found.best is None:
+        raise ValueError(f"{setting.name}: the optimum is not proven")
+    return found.best.result.tokens_per_s_per_gpu or 0.0
 
 
 def measure(setting: World) -> dict[str, float]:
@@ -278,8 +259,20 @@ def measure(setting: World) -> dict[str, float]:
     found["random"] = median(random_search(setting, seed).best for seed in range(REPEATS))
     if importlib.util.find_spec("optuna") is not None:
         found["tpe"] = median(tpe_search(setting, seed) for seed in range(REPEATS))
-    top = max(reference(setting, [best_trial_of_seeds(setting)]), *found.values())
-    return {name: 1 - rate / top for name, rate in found.items()} | {"reference": top}
+    top = optimum(setting)
+    for name, rate in found.items():
+        if rate > top * (1 + 1e-9):
+            raise ValueError(f"{setting.name}: {name} found {rate:,.1f}, more than the proven optimum {top:,.1f}")
+    return {name: 1 - rate / top for name, rate in found.items()} | {"optimum": top}
+
+
+def print_ladders(rows: Path) -> None:
+    """Regret in measured tokens/s of choosing by the engine, ladder by ladder."""
+    found = ladders(score(read_rows(rows), what=("time",), backend="roofline"))
+    for ladder in sorted(found, key=lambda one: -one.regret):
+        print(f"{ladder.name:46} {ladder.rows:3} runs  regret {ladder.regret:6.1%}  Spearman {ladder.spearman:5.2f}")
+    regrets = [ladder.regret for ladder in found]
+    print(f"{len(found)} ladders: mean {sum(regrets) / len(regrets):.1%}, median {median(regrets):.1%}, worst {max(regrets):.1%}")
 
 
 def main() -> None:
@@ -288,7 +281,11 @@ def main() -> None:
     parser.add_argument("--perturb", type=int, default=0, metavar="N", help="perturbed worlds a case")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name contains this")
     parser.add_argument("--json", type=Path, help="also write the rows there")
+    parser.add_argument("--ladders", type=Path, metavar="ROWS", help="the measured ladders of a file of truth rows instead")
     arguments = parser.parse_args()
+    if arguments.ladders is not None:
+        print_ladders(arguments.ladders)
+        return
     rows: dict[str, dict[str, float]] = {}
     for model, gpu, nodes in CASES:
         for seed in (None, *range(arguments.perturb)):
@@ -297,10 +294,10 @@ def main() -> None:
                 continue
             began_s = time.monotonic()
             row = rows[setting.name] = measure(setting)
-            regrets = "".join(f"{name} {value:6.1%}  " for name, value in row.items() if name != "reference")
-            print(f"{setting.name:34} {regrets} reference {row['reference']:9,.0f}  ({time.monotonic() - began_s:.0f} s)", flush=True)
+            regrets = "".join(f"{name} {value:6.1%}  " for name, value in row.items() if name != "optimum")
+            print(f"{setting.name:34} {regrets} optimum {row['optimum']:9,.0f}  ({time.monotonic() - began_s:.0f} s)", flush=True)
     for title, choose in (("median", median), ("worst", max)):
-        names = [name for name in next(iter(rows.values())) if name != "reference"]
+        names = [name for name in next(iter(rows.values())) if name != "optimum"]
         print(f"{title:34} " + "".join(f"{name} {choose(row[name] for row in rows.values()):6.1%}  " for name in names))
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")

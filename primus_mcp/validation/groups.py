@@ -92,11 +92,14 @@ def grouped(scored: Sequence[Scored]) -> Mapping[Group, Statistics]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder:
-    """Rows that change features, layout or schedule of one model on the same GPUs: what counts is their order."""
+    """Rows that change features, layout or schedule of one model on the same GPUs: what counts is their order. `regret`: by how much the
+    run that the engine ranks first is slower, measured, than the fastest.
+    """
 
     name: str
     rows: int
     spearman: float
+    regret: float
 
 
 def ladders(scored: Sequence[Scored]) -> tuple[Ladder, ...]:
@@ -113,5 +116,7 @@ def ladders(scored: Sequence[Scored]) -> tuple[Ladder, ...]:
         correlation = spearman(measured, predicted)
         if len(set(measured)) >= MIN_LADDER and correlation is not None and len({(i.row.flags, i.row.vpp, i.row.mbs) for i in items}) > 1:
             name = f"{key[0]} on {key[3]} {key[2]}" + (f", {key[4]}" if key[4] else "")
-            result.append(Ladder(name=name, rows=len(items), spearman=correlation))
+            chosen = max(range(len(items)), key=lambda i: predicted[i])
+            regret = 1 - measured[chosen] / max(measured)
+            result.append(Ladder(name=name, rows=len(items), spearman=correlation, regret=regret))
     return tuple(result)
