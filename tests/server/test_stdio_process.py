@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp_cases import LLAMA, Mode, call, command, environment, refused
+from mcp_cases import LLAMA, MIXTRAL, Mode, call, command, environment, refused
 
 pytest_plugins = ("mcp_fixtures",)
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
@@ -122,6 +122,34 @@ def test_complaints_12_and_14_a_signal_ends_the_server_while_the_client_keeps_st
         time.sleep(0.1)
         process.child.send_signal(number)
         assert process.child.wait(10) == 128 + number
+
+
+@POSIX
+@pytest.mark.parametrize("number", [None, signal.SIGTERM, signal.SIGINT], ids=["EOF", "SIGTERM", "SIGINT"])
+def test_a_running_sweep_neither_holds_up_the_end_nor_outlives_it(home: Path, number: signal.Signals | None) -> None:
+    with serving(home) as process:
+        process.start()
+        process.tool(2, "open_session", **MIXTRAL)
+        process.receive(2)
+        params = {"name": "sweep", "arguments": {}, "_meta": {"progressToken": "p"}}
+        process.send({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params})
+        assert process.child.stdin
+        assert process.child.stdout
+        while b'"progress":0' in (line := process.child.stdout.readline()):
+            continue
+        assert b"legal configurations" in line, "it is at work"
+        children = _children(process.child.pid)
+        if number is None:
+            process.child.stdin.close()
+        else:
+            process.child.send_signal(number)
+        assert process.child.wait(10) == (0 if number is None else 128 + number)
+        assert not [child for child in children if _alive(child)]
+
+
+def _children(parent: int) -> list[int]:
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    return [int(line.split()[0]) for line in listed.splitlines() if int(line.split()[1]) == parent]
 
 
 @POSIX
