@@ -12,6 +12,8 @@ from primus_mcp.cli.measuring import (
     measuring_settings,
     memory_document,
     memory_lines,
+    operator_document,
+    operator_lines,
     source_document,
     source_lines,
     time_document,
@@ -80,10 +82,10 @@ def document(found: Measured, config: TrainingConfig) -> dict[str, Any]:
     from primus_mcp.evaluation.measured import comparison_lines
 
     degrees = {name: getattr(config, name) for name in ("tp", "pp", "ep", "cp", "vpp", "mbs", "gbs")}
-    parts = {**source_document(found), **time_document(found), **memory_document(found)}
+    parts = {**source_document(found), "operators": operator_document(found), **time_document(found), **memory_document(found)}
     return {"configuration": degrees, **parts, "summary": comparison_lines(found)}
 
 
 def _print(found: Measured, cluster: Cluster) -> None:
-    for line in (*source_lines(found), "", *time_lines(found), "", *memory_lines(found, cluster)):
+    for line in (*source_lines(found), "", *operator_lines(found), "", *time_lines(found), "", *memory_lines(found, cluster)):
         print(line)

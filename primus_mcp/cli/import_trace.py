@@ -11,6 +11,7 @@ from primus_mcp.cli.common import add_engine_arguments, add_model_sources, knob_
 from primus_mcp.errors import InputError
 
 if TYPE_CHECKING:
+    from primus_mcp.api import Problem
     from primus_mcp.measurement.calibration import Term
     from primus_mcp.measurement.trace import TraceSummary
 
@@ -30,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nodes", type=positive_count, metavar="N", help="nodes, with --gpu")
     parser.add_argument("--gpus-per-node", type=positive_count, metavar="N", help="GPUs a node, with --gpu")
     parser.add_argument("--set", action="append", metavar="KNOB=VALUE", help="one knob of the run (repeatable)")
+    parser.add_argument("--save", type=Path, metavar="JSON", help="write measured over projected as a calibration, for `--calibration`")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     add_engine_arguments(parser)
 
@@ -40,8 +42,11 @@ def run(arguments: argparse.Namespace) -> int:
     from primus_mcp.measurement.trace import read_trace, terms_of_trace
 
     summary = read_trace(arguments.trace)
-    projected = _projected(arguments)
+    problem = _problem(arguments)
+    projected = _projected(arguments, problem) if problem is not None else None
     measured = terms_of_trace(summary, arguments.iterations)
+    if arguments.save is not None:
+        _save(arguments, problem, measured, projected)
     if arguments.json:
         print(json.dumps(document(summary, arguments.iterations, measured, projected), indent=2))
     else:
@@ -49,23 +54,41 @@ def run(arguments: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _projected(arguments: argparse.Namespace) -> dict[Term, float] | None:
+def _problem(arguments: argparse.Namespace) -> Problem | None:
     if arguments.workload is None and arguments.model is None and arguments.hf is None:
         return None
     if arguments.target_cluster is None and arguments.gpu is None:
         raise InputError("is needed to compare with the projection", where="--target-cluster", remedy="or name the GPU with --gpu")
     from primus_mcp.cli.setup import resolve_problem
+
+    return resolve_problem(arguments)
+
+
+def _projected(arguments: argparse.Namespace, problem: Problem) -> dict[Term, float]:
     from primus_mcp.measurement.calibration import terms_of
     from primus_mcp.projection.performance import project_performance
     from primus_mcp.space.parsing import parse_trial
 
-    problem = resolve_problem(arguments)
     legality = problem.rules.check(parse_trial(knob_values(arguments.set, "--set")))
     if not legality.legal or legality.config is None:
         raise InputError(f"the configuration is illegal: {legality.reason}", where="--set")
     arch, cluster = problem.workload.architecture, problem.target.cluster
     found = project_performance(arch, legality.config, cluster, gemm_backend=arguments.gemm_backend)
     return terms_of(found.time_breakdown_s)
+
+
+def _save(arguments: argparse.Namespace, problem: Problem | None, measured: dict[Term, float], projected: dict[Term, float] | None) -> None:
+    from primus_mcp.measurement.calibration import calibration_of_trace, save_calibration
+    from primus_mcp.version import engine_version
+
+    if problem is None or projected is None:
+        remedy = "name what ran with --workload or --model, and --gpu or --target-cluster"
+        raise InputError("needs a projection to compare with", where="--save", remedy=remedy)
+    cluster = problem.target.cluster
+    found = calibration_of_trace(
+        measured, projected, name=arguments.trace.name, gpu=cluster.gpu.name, profile=cluster.profile.name, engine=engine_version()
+    )
+    save_calibration(found, arguments.save)
 
 
 def document(summary: TraceSummary, iterations: int, measured: dict[Term, float], projected: dict[Term, float] | None) -> dict[str, Any]:

@@ -137,6 +137,30 @@ def source_lines(found: Measured) -> list[str]:
     return [*head, *(f"- {line}" for line in (*found.plan.reductions, *found.notes))]
 
 
+def operator_document(found: Measured) -> list[dict[str, Any]]:
+    """Forward and backward of each measured unit against the model of the measured device, ms, whatever was anchored."""
+    from primus_mcp.units import seconds_to_ms
+
+    return [
+        {
+            "operator": line.kind,
+            "shape": line.key.partition(":")[2],
+            "modelled_ms": seconds_to_ms(sum(line.terms_s.values())),
+            "measured_ms": seconds_to_ms(line.measured_s),
+        }
+        for line in found.anchor.stored
+    ]
+
+
+def operator_lines(found: Measured) -> list[str]:
+    """The same as a table; `model is`: by how much the model is off."""
+    lines = [f"{'ms, forward and backward':32} {'modelled':>12} {'measured':>12} {'model is':>12}"]
+    for unit in operator_document(found):
+        modelled, measured = unit["modelled_ms"], unit["measured_ms"]
+        lines.append(f"{unit['operator']:32} {modelled:12,.3f} {measured:12,.3f} {_off(modelled, measured):>12}")
+    return lines
+
+
 def time_lines(found: Measured) -> list[str]:
     """Every component of the iteration in both modes, with the difference."""
     from primus_mcp.evaluation.measured import comparison_lines, deltas

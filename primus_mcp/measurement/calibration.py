@@ -19,7 +19,7 @@ from primus_mcp.errors import InputError
 from primus_mcp.measurement.artefact import write_whole
 from primus_mcp.measurement.job import Record
 
-Source = Literal["runs", "layers"]
+Source = Literal["runs", "layers", "trace"]
 Term = Literal["gemm", "attention", "memory_bound", "communication", "host_and_bubble"]
 TERMS: tuple[Term, ...] = ("gemm", "attention", "memory_bound", "communication", "host_and_bubble")
 _GEMM = frozenset({"attention_linear", "mlp", "experts", "shared_expert", "output_layer", "mtp_projection", "router", "mixer_linear"})
@@ -79,7 +79,7 @@ class Calibration(Record):
     profile: str
     engine: str
     multipliers: dict[Term, float]
-    source: Source = Field(default="runs", description="whole runs, or layers: these say nothing about traffic and host time")
+    source: Source = Field(default="runs", description="whole runs; layers, which say nothing about traffic and host time; one trace")
     points: int = Field(ge=1)
     names: tuple[str, ...]
     error_before: float
@@ -149,6 +149,29 @@ def calibrate(
         error_after=float(np.median([math.expm1(_log_error(point, multipliers)) for point in points])),
         log_band=log_band,
         left_out=left_out,
+    )
+
+
+def calibration_of_trace(
+    measured_s: Mapping[Term, float], projected_s: Mapping[Term, float], *, name: str, gpu: str, profile: str, engine: str
+) -> Calibration:
+    """Measured over projected of each term of one traced run; 1 where either is nothing. One run supports no band. Raises InputError."""
+    whole, model = sum(measured_s.values()), sum(projected_s.values())
+    if not (whole > 0 and model > 0):
+        raise InputError("has no time to compare", where="trace", remedy="trace whole iterations of the named configuration")
+    known = {term: measured_s[term] > 0 and projected_s[term] > 0 for term in TERMS}
+    multipliers = {term: measured_s[term] / projected_s[term] if known[term] else 1.0 for term in TERMS}
+    return Calibration(
+        gpu=gpu,
+        profile=profile,
+        engine=engine,
+        source="trace",
+        multipliers=multipliers,
+        points=1,
+        names=(name,),
+        error_before=abs(model / whole - 1),
+        error_after=abs(corrected_s(projected_s, multipliers) / whole - 1),
+        log_band=None,
     )
 
 

@@ -40,12 +40,13 @@ TERM_OF_KIND: Mapping[str, Term] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """One run of a kernel. `sent_bytes`: of a collective, where the trace says (what this rank puts in)."""
+    """One run of a kernel. `sent_bytes`: of a collective, where the trace says (what this rank puts in). `device`: as it is named there."""
 
     name: str
     start_s: float
     duration_s: float
     sent_bytes: float | None = None
+    device: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +114,13 @@ def kineto_kernels(document: object) -> Iterator[Kernel]:
         if start is None or duration is None or duration < 0:
             continue
         arguments = event.get("args")
-        collective = str(arguments.get("Collective name", "")) if isinstance(arguments, Mapping) else ""
-        name = f"{event.get('name', '')} {collective}".strip()
-        sent = _sent_bytes(arguments) if isinstance(arguments, Mapping) else None
-        yield Kernel(name=name, start_s=start * US, duration_s=duration * US, sent_bytes=sent)
+        told: Mapping[str, Any] = arguments if isinstance(arguments, Mapping) else {}
+        # one RCCL kernel serves several collectives, so what torch called counts, not the kernel's name
+        collective = told.get("Collective name")
+        name = f"nccl {collective}" if collective else str(event.get("name", ""))
+        yield Kernel(
+            name=name, start_s=start * US, duration_s=duration * US, sent_bytes=_sent_bytes(told), device=str(told.get("device", ""))
+        )
 
 
 def rocprof_kernels(text: str) -> Iterator[Kernel]:
@@ -129,7 +133,8 @@ def rocprof_kernels(text: str) -> Iterator[Kernel]:
     for row in reader:
         start, end = _number(row["Start_Timestamp"]), _number(row["End_Timestamp"])
         if start is not None and end is not None and end >= start:
-            yield Kernel(name=row["Kernel_Name"] or "", start_s=start * _NS, duration_s=(end - start) * _NS)
+            device = row.get("Agent_Id") or ""
+            yield Kernel(name=row["Kernel_Name"] or "", start_s=start * _NS, duration_s=(end - start) * _NS, device=device)
 
 
 def _covered_s(intervals: Iterable[tuple[float, float]]) -> float:
@@ -141,10 +146,12 @@ def _covered_s(intervals: Iterable[tuple[float, float]]) -> float:
 
 
 def summarise(kernels: Iterable[Kernel]) -> TraceSummary:
-    """Time by kind, busy and overlapped time. Raises InputError where there is no kernel."""
+    """Time by kind, busy and overlapped time. Raises InputError where there is no kernel, or where they ran on several GPUs."""
     found = list(kernels)
     if not found:
         raise InputError("has no GPU kernel", where="trace", remedy="profile with GPU activity, on the rank that trains")
+    if len(devices := {kernel.device for kernel in found}) > 1:
+        raise InputError(f"has kernels of {len(devices)} GPUs", where="trace", remedy="give the trace of one rank")
     by_kind: dict[str, list[Kernel]] = {}
     for kernel in found:
         by_kind.setdefault(kind_of(kernel.name), []).append(kernel)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import pytest
 
 from primus_mcp.cli.main import main
 from primus_mcp.errors import InputError
+from primus_mcp.measurement.calibration import load_calibration
 from primus_mcp.measurement.trace import kind_of, read_trace, terms_of_trace
 
 
@@ -39,7 +43,9 @@ EVENTS = [
         ("void flash_fwd_kernel<...>", "attention"),
         ("fmha_bwd_d128_bf16_causal", "attention"),
         ("ncclDevKernel_AllGather_RING_LL", "collective"),
-        ("ncclDevKernel_SendRecv", "a2a"),
+        ("ncclDevKernel_SendRecv", "collective"),
+        ("nccl all_to_allv", "a2a"),
+        ("nccl send", "collective"),
         ("deep_ep::intranode::dispatch<8>", "a2a"),
         ("ck_grouped_gemm_kernel", "grouped_gemm"),
         ("rmsnorm_bwd_tuned_kernel", "norm"),
@@ -61,6 +67,62 @@ def test_a_torch_trace_gives_time_by_kind_overlap_idle_time_and_bytes(tmp_path: 
     terms = terms_of_trace(found, 1)
     assert sum(terms.values()) == pytest.approx(found.span_s)
     assert terms["host_and_bubble"] == pytest.approx(50e-6)
+
+
+def test_sends_of_a_pipeline_are_no_exchange_of_experts(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    names = {"Collective name": "send", "In msg nelems": 1000, "dtype": "Float"}
+    path.write_text(json.dumps({"traceEvents": [kernel("ncclDevKernel_SendRecv", 0, 5, **names), kernel("Cijk_x", 5, 10)]}))
+    found = read_trace(path)
+    assert found.seconds("a2a") == 0 and found.seconds("collective") == pytest.approx(5e-6)
+    assert next(kind for kind in found.kinds if kind.kind == "collective").sent_bytes == 4000
+
+
+def test_traces_of_several_gpus_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [kernel("Cijk_a", 0, 5, device=0), kernel("Cijk_b", 0, 5, device=1)]}))
+    with pytest.raises(InputError, match="kernels of 2 GPUs"):
+        read_trace(path)
+    table = tmp_path / "kernel_trace.csv"
+    table.write_text("Agent_Id,Kernel_Name,Start_Timestamp,End_Timestamp\nAgent 4,Cijk_X,1000,3000\nAgent 5,Cijk_X,1000,3000\n")
+    with pytest.raises(InputError, match="kernels of 2 GPUs"):
+        read_trace(table)
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+def test_a_real_trace_of_torch_s_profiler_is_read_and_one_of_a_cpu_has_no_kernel(tmp_path: Path) -> None:
+    """Its own export, plain and packed; GPU events as Kineto writes them are then added to it by hand."""
+    program = (
+        "import sys, torch\nfrom torch.profiler import ProfilerActivity, profile\n"
+        "model = torch.nn.Linear(8, 8)\n"
+        "with profile(activities=[ProfilerActivity.CPU]) as found:\n    model(torch.randn(4, 8)).sum().backward()\n"
+        "found.export_chrome_trace(sys.argv[1])\n"
+    )
+    packed = tmp_path / "trace.json.gz"
+    subprocess.run([sys.executable, "-c", program, str(packed)], check=True, capture_output=True, timeout=120)
+    with pytest.raises(InputError, match="has no GPU kernel"):
+        read_trace(packed)
+    document = json.loads(gzip.decompress(packed.read_bytes()))
+    assert any(event.get("cat") == "cpu_op" for event in document["traceEvents"])
+    document["traceEvents"] += [kernel("Cijk_x", 10.5, 2.25, device=0, stream=0), kernel("void rmsnorm_fwd", 13.0, 1.0, device=0, stream=0)]
+    packed.write_bytes(gzip.compress(json.dumps(document).encode()))
+    found = read_trace(packed)
+    assert [found.span_s, found.busy_s] == pytest.approx([3.5e-6, 3.25e-6])
+
+
+def test_a_trace_becomes_a_calibration_that_gives_its_own_time_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, saved = tmp_path / "trace.json", tmp_path / "calibration.json"
+    path.write_text(json.dumps({"traceEvents": EVENTS[:6]}))
+    model = ["--model", "llama3.1_8B", "--seq-length", "4096", "--gpu", "mi300x", "--gbs", "64", "--gemm-backend", "roofline"]
+    assert main(["import-trace", str(path), *model, "--save", str(saved), "--json"]) == 0
+    terms = json.loads(capsys.readouterr().out)["terms"]
+    found = load_calibration(saved)
+    assert (found.source, found.points, found.log_band) == ("trace", 1, None)
+    assert found.multipliers["gemm"] == pytest.approx(0.4 / terms["gemm"]["projected_ms"])  # 400 us of GEMM in the trace
+    assert main(["evaluate", *model, "--calibration", str(saved), "--json"]) in (0, 3)
+    corrected = json.loads(capsys.readouterr().out)
+    assert "1 measured trace" in corrected["confidence"] and "too few for a confidence band" in corrected["confidence"]
+    assert main(["import-trace", str(path), "--save", str(saved)]) == 2
 
 
 def test_packed_traces_and_rocprof_csv_are_read_too(tmp_path: Path) -> None:

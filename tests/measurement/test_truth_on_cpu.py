@@ -1,12 +1,10 @@
 """Anchored projections against really running the job: TP 2, EP 2 and a two-stage pipeline on two gloo ranks of one thread each.
 
-Layers are measured before and after the real run. A turn counts where both give the same projection (the machine kept its speed). Compute is
-held against the CPU time of the busiest rank, on a busy machine too; the whole iteration against wall time in the first turn in which the
-ranks had the cores that they were ready for. Turns after the first run under real-time scheduling where that is allowed; at more than LOAD
-a core they are not believed either, because what runs while a rank waits takes its caches. Never is a turn chosen by its error.
+Layers are measured before and after the real run. A turn counts where both give the same projection: the machine kept its speed. Compute
+is held against the CPU time of the busiest rank, on a busy machine too. The whole iteration is held against wall time, in the first turn
+in which the ranks had the cores that they were ready for. Turns after the first run under real-time scheduling where that is allowed; at
+more than LOAD a core they are not believed: what runs while a rank waits takes its caches. Never is a turn chosen by its error.
 """
-
-from __future__ import annotations
 
 import os
 import sys
