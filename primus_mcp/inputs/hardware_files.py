@@ -152,24 +152,48 @@ def _named_figures(reader: _Reader, *path: str) -> dict[str, float]:
     return result
 
 
-def _software_profile(reader: _Reader, family: _Reader, name: str) -> SoftwareProfile:
+def _profile_paths(reader: _Reader, name: str) -> tuple[tuple[str, ...], ...]:
+    """Where a profile's figures stand: its own block, then that of the profile it is `like` but for what it states itself."""
     path = ("profiles", name)
-    figures = Figures(_named_figures(family, "figures") | _named_figures(reader, *path, "figures"))
-    rates = {
-        rate: reader.figure(*path, rate) if reader.raw((*path, rate)) is not None else family.figure("rates", rate)
-        for rate in _PROFILE_RATES
-    }
+    like = reader.raw((*path, "like"))
+    if like is None:
+        return (path,)
+    other = ("profiles", str(like))
+    if not isinstance(reader.raw(other), Mapping) or reader.raw((*other, "like")) is not None:
+        raise InputError(f"profile {name} is like {like}, which stands for itself nowhere", where=f"catalog/hardware/{reader.name}.yaml")
+    return (path, other)
+
+
+def _software_profile(reader: _Reader, family: _Reader, name: str) -> SoftwareProfile:
+    paths = _profile_paths(reader, name)
+    figures = _named_figures(family, "figures")
+    sustained: dict[Precision, float] = {}
+    for path in reversed(paths):
+        figures |= _named_figures(reader, *path, "figures")
+        sustained |= _rates(reader, *path, "sustained_tflops")
+
+    def rate(key: str) -> float | None:
+        stated = next((path for path in paths if reader.raw((*path, key)) is not None), None)
+        return None if stated is None else reader.figure(*stated, key)
+
+    def needed(key: str) -> float:
+        found = rate(key)
+        return reader.figure(*paths[0], key) if found is None else found
+
+    rates = {key: found if (found := rate(key)) is not None else family.figure("rates", key) for key in _PROFILE_RATES}
+    attention = tuple(needed(f"attention_{direction}_tflops") * TFLOPS for direction in ("forward", "backward"))
+    heads = tuple(".".join(path) + "." for path in reversed(paths))
+    own = {text.removeprefix(head): source for head in heads for text, source in reader.sources.items() if text.startswith(head)}
     return SoftwareProfile(
         name=name,
-        date=str(reader.raw((*path, "date"))),
-        since=str(reader.raw((*path, "since")) or ""),
-        sustained_flops=_rates(reader, *path, "sustained_tflops"),
-        attention_forward_flops=reader.figure(*path, "attention_forward_tflops") * TFLOPS,
-        attention_backward_flops=reader.figure(*path, "attention_backward_tflops") * TFLOPS,
+        date=str(reader.raw((*paths[0], "date"))),
+        since=str(reader.raw((*paths[0], "since")) or ""),
+        sustained_flops=sustained,
+        attention_forward_flops=attention[0],
+        attention_backward_flops=attention[1],
         launch_s=family.figure("rates", "launch_us") * US,
-        figures=figures,
-        sources=family.sources
-        | {key.removeprefix(f"profiles.{name}."): text for key, text in reader.sources.items() if key.startswith(f"profiles.{name}.")},
+        figures=Figures(figures),
+        sources=family.sources | own,
         **rates,
     )
 

@@ -137,6 +137,12 @@ def _has(document: Mapping[str, Any], path: str) -> bool:
     return True
 
 
+def _newest(gpu: GpuProfile) -> Mapping[str, Any]:
+    """The catalogue's document with the default profile alone: a GPU of one's own has one."""
+    document = catalogue_document(gpu.name)
+    return {**document, "profiles": {gpu.default_profile: document["profiles"][gpu.default_profile]}}
+
+
 def _scale(path: str, document: Mapping[str, Any], base: GpuProfile) -> tuple[float, str]:
     """Rates of compute follow the BF16 (or own) peak where the file gives it; everything else is taken as it is."""
     if ".sustained_tflops." in path or path.endswith(("attention_forward_tflops", "attention_backward_tflops")):
@@ -163,7 +169,7 @@ def _resolved(base: GpuProfile, path: str, entry: Mapping[str, Any]) -> float:
 
 def _fill(document: dict[str, Any], base: GpuProfile, own: str, other: str) -> list[tuple[str, str]]:
     """Takes over what the file leaves out; a precision without a peak of its own stays unknown."""
-    like, filled, peaks = catalogue_document(base.name), [], _peaks_given(document)
+    like, filled, peaks = _newest(base), [], _peaks_given(document)
     for path, entry in _figures(like):
         target = path.replace(f"profiles.{other}.", f"profiles.{own}.", 1)
         precision = path.rsplit(".", 1)[-1]
@@ -200,10 +206,7 @@ def parse_gpu(document: Mapping[str, Any], name: str, where: str) -> OwnGpu:
     try:
         return OwnGpu(profile=read_profile(name, whole), based_on=base_name, given=given, filled=tuple(filled))
     except (UnknownFigureError, KeyError, TypeError, AttributeError):
-        wanted = [
-            path.replace(f"profiles.{like.default_profile}.", f"profiles.{profile}.", 1)
-            for path, _ in _figures(catalogue_document(like_name))
-        ]
+        wanted = [path.replace(f"profiles.{like.default_profile}.", f"profiles.{profile}.", 1) for path, _ in _figures(_newest(like))]
         missing = [path for path in wanted if not _has(document, path)] or ["vendor or arch"]
         remedy = f"give them, or add `based_on: {like_name}` to take them over"
         raise InputError(f"lacks {', '.join(missing)}", where=where, remedy=remedy) from None

@@ -12,7 +12,7 @@ import yaml
 
 from primus_mcp.errors import InputError, UnknownFigureError
 from primus_mcp.inputs.cluster import make_cluster, read_cluster, software_profile
-from primus_mcp.inputs.hardware_files import Figures, gpu_aliases, gpu_names, gpu_profile
+from primus_mcp.inputs.hardware_files import Figures, catalogue_document, gpu_aliases, gpu_names, gpu_profile, read_profile
 from primus_mcp.inputs.own_gpu import read_gpu_file
 from primus_mcp.units import GIB
 
@@ -148,7 +148,24 @@ def test_a_figure_that_nobody_knows_raises_instead_of_defaulting() -> None:
 
 def test_an_unknown_profile_is_refused_with_the_list() -> None:
     with pytest.raises(InputError, match="rocm-2026"):
-        make_cluster("mi355x", profile="rocm-2025")
+        make_cluster("mi355x", profile="rocm-2019")
+
+
+def test_an_older_profile_states_only_what_differs_from_the_newer_one_that_it_is_like() -> None:
+    """Before 2025-11 no image had a backward kernel for the heads of latent attention (ROCm/TransformerEngine pull 364)."""
+    old, new = make_cluster("mi355x", profile="rocm-2025").profile, make_cluster("mi355x").profile
+    assert old.sustained_flops == new.sustained_flops
+    assert old.attention_backward_flops == new.attention_backward_flops
+    assert old.figures["attention_latent_backward"] < 0.5 * new.figures["attention_latent_backward"]
+    assert old.sources["figures.attention_latent_backward"] != new.sources.get("figures.attention_latent_backward")
+    assert old.sources["sustained_tflops.bf16"] == new.sources["sustained_tflops.bf16"]
+
+
+def test_a_profile_like_one_that_is_not_there_is_refused() -> None:
+    document = dict(catalogue_document("mi355x"))
+    document["profiles"] = {"rocm-2025": document["profiles"]["rocm-2025"]}
+    with pytest.raises(InputError, match="rocm-2025 is like rocm-2026"):
+        read_profile("mi355x", document)
 
 
 def test_loading_is_cached_so_that_a_cluster_is_a_cheap_key() -> None:

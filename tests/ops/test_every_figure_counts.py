@@ -36,6 +36,7 @@ def _outputs(cluster: Cluster) -> list[float]:
         grouped_seconds(gemm, cluster, m=256, n=512, k=8192, groups=32, precision="bf16", kernel=kernel)
         for kernel in ("persistent", "loop", "sequential")
     ]
+    outputs.append(grouped_seconds(gemm, cluster, m=8192, n=4096, k=8192, groups=4, precision="bf16", kernel="loop"))
     for dims, latent in (((128, 128), False), ((64, 64), False), ((192, 128), True)):
         outputs += flash_attention_s(cluster, **shape, qk_head_dim=dims[0], v_head_dim=dims[1], latent=latent)
     outputs += math_attention_s(cluster, gemm, **shape, qk_head_dim=128, v_head_dim=128)
@@ -59,7 +60,7 @@ def test_every_rate_of_a_profile_changes_some_time(rate: str) -> None:
 
 
 # What the layers apply: tests/performance/test_rates_matter.py
-OF_LAYERS = {"step_efficiency", "grouped_weight_gradient_efficiency"}
+OF_LAYERS = {"step_efficiency", "grouped_weight_gradient_efficiency", "gemm_unaligned_efficiency", "attention_backward_operator"}
 
 
 @pytest.mark.parametrize("figure", sorted(set(CLUSTER.profile.figures) - OF_LAYERS))

@@ -12,6 +12,8 @@ from primus_mcp.projection.layers.settings import LayerSettings
 from primus_mcp.projection.ops.gemm import GroupedKernel
 from primus_mcp.units import BF16_BYTES
 
+ALIGNED_SIDE = 128
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accumulation:
@@ -55,6 +57,12 @@ def _directions(
     )
 
 
+def _alignment(rates: Rates, outputs: float, inputs: float) -> float:
+    """Rate of products whose rows are not whole blocks of the memory system, over that of the surface; tokens never matter."""
+    whole = outputs % ALIGNED_SIDE == 0 and inputs % ALIGNED_SIDE == 0
+    return 1.0 if whole else rates.cluster.profile.figures["gemm_unaligned_efficiency"]
+
+
 def linear(
     rates: Rates,
     name: str,
@@ -75,10 +83,12 @@ def linear(
 ) -> Piece:
     """[tokens, inputs] x [inputs, outputs] of `groups` equal products (tokens = rows of one product).
 
+    Sides of the weight that are no multiple of 128 lie on every contiguous dimension of all three GEMMs and slow them down.
     FP8: the input is cast in the forward pass and the output gradient in the backward pass, each once for the two GEMMs that read it;
     `cast_rows` rows are walked where buffers are larger than their content; a neighbour fused with it may hand over FP8 already.
     """
-    forward_s, backward_s, weight_s = _directions(rates, tokens, outputs, inputs, precision, groups, kernel, accumulate.output_bytes())
+    products = _directions(rates, tokens, outputs, inputs, precision, groups, kernel, accumulate.output_bytes())
+    forward_s, backward_s, weight_s = (seconds / _alignment(rates, outputs, inputs) for seconds in products)
     if cast_bytes:
         rows = tokens * groups if cast_rows is None else cast_rows
         forward_s += rates.pass_s(rows * inputs * cast_bytes) if casts_input else 0.0

@@ -68,7 +68,7 @@ class Rates:
         flash: bool,
         fp8: bool = False,
     ) -> tuple[float, float]:
-        """(forward, backward) of the causal attention core on one rank with `heads` local heads."""
+        """(forward, backward) of the causal attention core on one rank with `heads` local heads, through the trainer's operator."""
         if not flash:
             return attention.math_attention_s(
                 self.cluster,
@@ -92,7 +92,7 @@ class Rates:
             latent=latent,
             fp8=fp8,
         )
-        return forward_s / self._in_step, backward_s / self._in_step
+        return forward_s / self._in_step, backward_s / (self._in_step * self.cluster.profile.figures["attention_backward_operator"])
 
     def all_gather_s(self, num_bytes: float, size: int, stride: int) -> float:
         """All-gather to `num_bytes` in all."""

@@ -56,10 +56,9 @@ def memoised(
 
 
 def grouped_efficiency(model: GemmModel, cluster: Cluster) -> float:
-    """Rate of a grouped GEMM over the model's rate of as many equal ones run together: q of the profile.
+    """Rate of a persistent grouped GEMM over the model's rate of as many equal ones run together: q of the profile.
 
-    Origami's own rates fall on small tiles and depths already. With q it fits five fused-MoE points (K 7168) within 5%, without it the
-    published mean of 24 shapes (1,076 against 1,141 TFLOP/s), so it takes the middle, (1 + q) / 2.
+    Origami's own rates fall on small tiles and depths already: 11 timings of a Triton kernel on MI355X ask for 0.91, (1 + q) / 2 is 0.94.
     """
     q = cluster.profile.grouped_gemm_efficiency
     return (1 + q) / 2 if model.name == "origami" else q
@@ -137,10 +136,11 @@ def grouped_seconds(
     """Seconds of `groups` expert GEMMs, each [m, k] x [k, n] (m = rows of one expert; for wgrad m, n are the weight's sides).
 
     persistent: one kernel over all tiles, t = model(batch = groups) / q. loop: `groups` library GEMMs on several streams, of which the
-    hardware runs c at a time: t = max(model(batch = groups) / q, groups / c x model(1)) + groups t0. sequential: groups (model(1) + t0).
-    q, c and t0 (device-side gap of a kernel) are figures of the profile.
-    Known error: persistent 2-15% slow on five fused-MoE points of MI355X; loop 8-11% forward and dgrad on 108 B200 points, 5% on A100;
-    wgrad that accumulates in fp32 at few tokens an expert 20% slow. AMD loops are not measured.
+    hardware runs c at a time: t = max(model(batch = groups) / q', groups / c x model(1)) + groups t0. sequential: groups (model(1) + t0).
+    q, q', c and t0 (device-side gap of a kernel) are figures of the profile.
+    Known error at 2,048 and 4,096 rows an expert on MI355X: persistent 8% on 11 timings, loop 10% on 25; with fewer rows published
+    averages alone exist, which ask for 10 to 20% more.
+    On 108 B200 points: loop 8-11% forward and dgrad; wgrad that accumulates in fp32 at few tokens an expert 20% slow; A100 5%.
     """
     if groups <= 0 or min(m, n, k) <= 0:
         return 0.0
@@ -150,8 +150,8 @@ def grouped_seconds(
     gaps_s = groups * figures["grouped_loop_launch_s"]
     if kernel == "sequential":
         return groups * model.seconds(m, n, k, precision, output_bytes=output_bytes) + gaps_s
-    together_s = model.seconds(m, n, k, precision, batch=groups, output_bytes=output_bytes) / grouped_efficiency(model, cluster)
+    together_s = model.seconds(m, n, k, precision, batch=groups, output_bytes=output_bytes)
     if kernel == "persistent":
-        return together_s
+        return together_s / grouped_efficiency(model, cluster)
     alone_s = model.seconds(m, n, k, precision, output_bytes=output_bytes)
-    return max(together_s, groups / figures["grouped_loop_concurrency"] * alone_s) + gaps_s
+    return max(together_s / figures["grouped_loop_efficiency"], groups / figures["grouped_loop_concurrency"] * alone_s) + gaps_s
