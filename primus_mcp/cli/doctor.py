@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import platform
 import shutil
 import subprocess
@@ -15,7 +14,9 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from primus_mcp.cli.search_stage import add_model_arguments
 
 Status = Literal["ok", "optional", "broken"]
 
@@ -41,11 +42,12 @@ class Check:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """--out-dir, --primus-root, --target-cluster, --llm, --json."""
+    """--out-dir, --primus-root, --target-cluster, --llm, --llm-model, --llm-base-url, --json."""
     parser.add_argument("--out-dir", type=Path, default=Path("tuning_runs"), metavar="DIR", help="the folder to try (default tuning_runs)")
     parser.add_argument("--primus-root", type=Path, metavar="DIR", help="Primus checkout to try")
     parser.add_argument("--target-cluster", type=Path, metavar="YAML", help="cluster file whose LLM settings count")
     parser.add_argument("--llm", action="store_true", help="also make one tiny request to the language model, and say what it cost")
+    add_model_arguments(parser)
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
@@ -169,9 +171,21 @@ def _deno(_: argparse.Namespace) -> Check:
         return Check(name="deno", status="optional", found=f"does not start ({type(error).__name__})", needed_for=needed, remedy=remedy)
 
 
+def _llm_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Where the model's settings come from: the same places as for `tune`."""
+    from primus_mcp.driver.settings import env_folders
+
+    return {
+        "where": f"{arguments.target_cluster or 'the cluster file'}:",
+        "model": arguments.llm_model,
+        "base_url": arguments.llm_base_url,
+        "folders": env_folders(arguments.primus_root),
+    }
+
+
 def _llm(arguments: argparse.Namespace) -> Check:
     """Which model would be asked, and where its key comes from; never the key."""
-    from primus_mcp.driver.settings import env_folders, resolve_language_model
+    from primus_mcp.driver.settings import resolve_language_model
     from primus_mcp.errors import PrimusMcpError
     from primus_mcp.inputs.cluster import read_cluster
     from primus_mcp.inputs.cluster_file import AgentSettings
@@ -179,7 +193,7 @@ def _llm(arguments: argparse.Namespace) -> Check:
     needed = "the LLM stage of tune (without it: the seed plan)"
     try:
         agent = read_cluster(arguments.target_cluster).agent if arguments.target_cluster else AgentSettings()
-        model = resolve_language_model(agent, folders=env_folders(arguments.primus_root), environment=os.environ)
+        model = resolve_language_model(agent, **_llm_settings(arguments))
     except PrimusMcpError as error:
         remedy = "set LLM_MODEL and the provider's key, or run with --seed-only"
         return Check(name="llm", status="optional", found=str(error), needed_for=needed, remedy=remedy)
@@ -257,7 +271,7 @@ def _ask_llm(arguments: argparse.Namespace) -> Iterator[Check]:
     from primus_mcp.inputs.cluster import read_cluster
 
     agent = read_cluster(arguments.target_cluster).agent if arguments.target_cluster is not None else None
-    for found in check_llm(agent, folders=[Path.cwd(), *([arguments.primus_root] if arguments.primus_root else [])]):
+    for found in check_llm(agent, **_llm_settings(arguments)):
         yield Check(name=found.name, status="ok" if found.ok else "optional", found=found.text, needed_for="the LLM stage of tune")
 
 

@@ -27,12 +27,17 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strategy", choices=("auto", "llm", "coordinate"), default="auto", help="after the seeds; auto: llm where one can be asked"
     )
+    add_model_arguments(parser)
+    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
+    parser.add_argument("--json", action="store_true", help="print summary.json instead of tables")
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which language model, for every command that asks one."""
     parser.add_argument(
         "--llm-model", metavar="PROVIDER/NAME", help="language model (default: LLM_MODEL, else the cluster file's, else openai/gpt-4o)"
     )
     parser.add_argument("--llm-base-url", metavar="URL", help="endpoint of the language model, OpenAI-compatible")
-    parser.add_argument("--quiet", action="store_true", help="no progress on stderr")
-    parser.add_argument("--json", action="store_true", help="print summary.json instead of tables")
 
 
 def find_model(arguments: argparse.Namespace, session: TuningSession) -> LanguageModel | None:

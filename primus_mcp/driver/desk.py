@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from primus_mcp.driver.background import TooLateError, within
 from primus_mcp.driver.stops import ProviderError, Stop, ToolFailedError
 from primus_mcp.errors import PrimusMcpError, RunDirectoryError
 from primus_mcp.session import TuningSession
@@ -22,6 +23,10 @@ from primus_mcp.trials.journal import Done, Event, LlmCall, LlmReserved, Round, 
 
 MAX_ATTEMPTS = 5
 """Requests for one answer: the first and its repetitions after errors that may pass."""
+MAX_LATE = 2
+"""The same where requests are not answered in time: each has cost minutes."""
+REQUEST_LIMIT_S = 600.0
+"""For one request: models that think, and models on a CPU, need minutes."""
 FIRST_PAUSE_S = 1.0
 MAX_PAUSE_S = 60.0
 MAX_TOOL_CALLS = 300
@@ -152,7 +157,7 @@ class Desk:
             try:
                 return self._request(send, LlmReserved(key=key, attempt=attempt, purpose=purpose))
             except ProviderError as error:
-                if not error.retryable or attempt >= MAX_ATTEMPTS:
+                if not error.retryable or attempt >= (MAX_LATE if error.late else MAX_ATTEMPTS):
                     tried = f" ({attempt} requests)" if attempt > 1 else ""
                     raise Stop(f"the language model did not answer{tried}: {error}", scope=error.scope, cause="provider") from error
                 self._pause(error.retry_after_s, attempt)
@@ -162,6 +167,15 @@ class Desk:
         pause_s = min(max(asked_for_s or 0.0, FIRST_PAUSE_S * 2 ** (attempt - 1)), MAX_PAUSE_S)
         left = self.wall_left_s()
         self.clock.sleep(pause_s if left is None else max(0.0, min(pause_s, left)))
+
+    def in_time(self, send: Callable[[], Reply]) -> Reply:
+        """The answer to one request. Raises ProviderError, also when its limit or the wall clock runs out before it comes."""
+        left = self.wall_left_s()
+        limit_s = REQUEST_LIMIT_S if left is None else max(0.0, min(REQUEST_LIMIT_S, left))
+        try:
+            return within(limit_s, send, "request")
+        except TooLateError:
+            raise ProviderError(f"no answer within {limit_s:,.0f} s", retryable=True, late=True) from None
 
     def _request(self, send: Callable[[], Reply], reserved: LlmReserved) -> str:
         journal = self.session.journal
@@ -173,7 +187,7 @@ class Desk:
         self.requests_sent += 1
         asked = LlmCall(purpose=reserved.purpose, model=self.model, key=reserved.key, attempt=reserved.attempt)
         try:
-            reply = send()
+            reply = self.in_time(send)
         except ProviderError as error:
             journal.append(asked.model_copy(update={"error": str(error), "duration_s": self.clock.now_s() - began_s}))
             raise

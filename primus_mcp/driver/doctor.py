@@ -54,12 +54,12 @@ def _request(found: LanguageModel) -> list[Check]:
 
         lm = language_model(found, timeout_s=TIMEOUT_S)
         client = Check(name="client", ok=True, text=f"engine {found.engine}: {backend_of(lm)} carries the requests")
-        reply = reply_of(lm, lambda: list(dspy.LM.__call__(lm, QUESTION)), found.api_key)
+        reply = reply_of(lm, lambda: list(dspy.LM.__call__(lm, QUESTION)), found.secret)
     except ProviderError as error:
         return [Check(name="request", ok=False, text=str(error))]
     except Exception as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        return [Check(name="request", ok=False, text=text.replace(found.api_key, "***") if found.api_key else text)]
+        return [Check(name="request", ok=False, text=text.replace(found.secret, "***") if found.secret else text)]
     return [client, Check(name="request", ok=True, text=f"answered in {time.monotonic() - began_s:.1f} s: {_cost(reply)}")]
 
 

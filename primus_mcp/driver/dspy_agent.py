@@ -105,8 +105,10 @@ class DspyAgent:
 
         messages = [{"role": "system", "content": system}] if system else []
         try:
-            reply = reply_of(
-                self._sub_lm, lambda: _plain_call(self._sub_lm, [*messages, {"role": "user", "content": prompt}]), self._model.api_key
+            reply = self._desk.in_time(
+                lambda: reply_of(
+                    self._sub_lm, lambda: _plain_call(self._sub_lm, [*messages, {"role": "user", "content": prompt}]), self._model.secret
+                )
             )
         except ProviderError as error:
             raise InputError(str(error), where="query_llm", remedy="go on without it") from None

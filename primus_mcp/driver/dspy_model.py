@@ -6,11 +6,14 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from primus_mcp.driver.desk import Desk, Reply
+from primus_mcp.driver.desk import REQUEST_LIMIT_S, Desk, Reply
 from primus_mcp.driver.settings import LanguageModel
 from primus_mcp.driver.stops import ProviderError
 
-REQUEST_LIMIT_S = 180.0
+SILENCE_LIMIT_S = REQUEST_LIMIT_S + 60.0
+"""For the client itself, so that requests that nobody waits for any more end."""
+MAX_REPLY = 50_000
+"""Characters of an answer that are read: a model that runs away fills neither the journal nor the next question."""
 _LITELLM_OFFLINE = "LITELLM_LOCAL_MODEL_COST_MAP"
 """Keeps LiteLLM from fetching its price list at import."""
 
@@ -28,19 +31,25 @@ def _client_settings(model: LanguageModel, timeout_s: float) -> dict[str, Any]:
 
 
 def provider_error(error: Exception, secret: str | None) -> ProviderError:
-    """DSPy's error as ours: one line without the key; what may pass is sent again.
+    """DSPy's error as ours: one line without the key; what may pass is sent again, answers that are none among it (a proxy's page).
 
     A request that the provider calls invalid ends the round only: most often it is too long, and not every provider says so in a way that
     can be told; the next round starts short.
     """
-    from dspy.utils.exceptions import LMInvalidRequestError, LMUnsupportedModelError, is_retryable_lm_error
+    from dspy.utils.exceptions import (
+        LMInvalidRequestError,
+        LMProviderError,
+        LMUnexpectedError,
+        LMUnsupportedModelError,
+        is_retryable_lm_error,
+    )
 
     text = " ".join(f"{type(error).__name__}: {error}".split())
     if secret:
         text = text.replace(secret, "***")
     return ProviderError(
         text[:300],
-        retryable=is_retryable_lm_error(error),
+        retryable=is_retryable_lm_error(error) or type(error) is LMProviderError or isinstance(error, LMUnexpectedError),
         retry_after_s=getattr(error, "retry_after", None),
         scope="round" if isinstance(error, LMInvalidRequestError) and not isinstance(error, LMUnsupportedModelError) else "stage",
     )
@@ -48,10 +57,10 @@ def provider_error(error: Exception, secret: str | None) -> ProviderError:
 
 def _text_of(output: Any) -> str:
     text = output.get("text") if isinstance(output, Mapping) else output
-    return text if isinstance(text, str) else ""
+    return text[:MAX_REPLY] if isinstance(text, str) else ""
 
 
-def language_model(model: LanguageModel, *, desk: Desk | None = None, timeout_s: float = REQUEST_LIMIT_S) -> Any:
+def language_model(model: LanguageModel, *, desk: Desk | None = None, timeout_s: float = SILENCE_LIMIT_S) -> Any:
     """A `dspy.LM` without cache and without retries of its own. With a desk, every call goes over it."""
     import dspy
 
@@ -62,7 +71,7 @@ def language_model(model: LanguageModel, *, desk: Desk | None = None, timeout_s:
 
         def __call__(self, prompt: Any = None, *, messages: Any = None, **kwargs: Any) -> list[str]:
             def send() -> Reply:
-                return reply_of(self, lambda: super(DeskModel, self).__call__(prompt, messages=messages, **kwargs), model.api_key)
+                return reply_of(self, lambda: super(DeskModel, self).__call__(prompt, messages=messages, **kwargs), model.secret)
 
             return [send().text if desk is None else desk.ask(send, purpose=self.purpose)]
 

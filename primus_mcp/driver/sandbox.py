@@ -16,6 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from primus_mcp.driver.background import in_background
+
 EXECUTION_LIMIT_S = 60.0
 """Seconds that generated code may run without calling a tool."""
 START_LIMIT_S = 90.0
@@ -130,7 +132,7 @@ class Sandboxes:
     def start(self) -> None:
         """Begin to start a sandbox, unless one waits already."""
         if self._next is None and not self._closed:
-            self._next = _in_background(self._started)
+            self._next = in_background(self._started, "sandbox")
 
     def _started(self) -> Any:
         interpreter = timed_interpreter(self._limit_s)
@@ -176,16 +178,3 @@ def _runner_index(command: list[str]) -> int:
 def _shut_down(future: Future[Any]) -> None:
     if future.exception() is None:
         future.result().shutdown()
-
-
-def _in_background(work: Callable[[], Any]) -> Future[Any]:
-    future: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True, name="sandbox").start()
-    return future

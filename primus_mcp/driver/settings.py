@@ -68,6 +68,11 @@ class LanguageModel:
         return self.model.partition("/")[0]
 
     @property
+    def secret(self) -> str | None:
+        """What no text may show."""
+        return None if self.api_key == NO_KEY_NEEDED else self.api_key
+
+    @property
     def text(self) -> str:
         """One line without secrets: `openai/gpt-4o (from LLM_MODEL), key from OPENAI_API_KEY`."""
         parts = [f"{self.model} (from {self.sources['model']})"]
@@ -140,9 +145,23 @@ def _base_url(flag: str | None, provider: str, sources: _Sources, agent: AgentSe
     found = _Found(value=flag, source="--llm-base-url") if flag else sources.find(_BASES.get(provider, ()))
     if found is None and agent.llm.base_url:
         found = _Found(value=agent.llm.base_url, source=f"{where} agent.llm.base_url")
-    if found is not None and (urlsplit(found.value).scheme not in ("http", "https") or not urlsplit(found.value).hostname):
-        raise NoLanguageModelError("is not an http(s) URL", where=found.source, remedy="write for example http://127.0.0.1:11434/v1")
+    if found is not None and (fault := _url_fault(found.value)) is not None:
+        raise NoLanguageModelError(fault, where=found.source, remedy="write for example http://127.0.0.1:11434/v1")
     return found
+
+
+def _url_fault(url: str) -> str | None:
+    """Why an address cannot be an endpoint: clients append a path to it, and put what it hides into their messages."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return "is not an http(s) URL"
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return "is not an http(s) URL"
+    if parts.username is not None or parts.query or parts.fragment:
+        return "holds a user, a password or a query, which clients do not send; a key belongs in the provider's variable"
+    return None
 
 
 def _api_key(provider: str, base_url: _Found | None, sources: _Sources, agent: AgentSettings, where: str) -> tuple[str | None, str]:

@@ -21,8 +21,13 @@ class ToolFailedError(Exception):
 
 
 class ProviderError(Exception):
-    """A request that was not answered. `retry_after_s`: what the provider asked for. `scope`: what it ends when it is not sent again."""
+    """A request that was not answered. `retry_after_s`: what the provider asked for. `scope`: what it ends when it is not sent again.
 
-    def __init__(self, text: str, *, retryable: bool, retry_after_s: float | None = None, scope: Scope = "stage") -> None:
-        self.retryable, self.retry_after_s, self.scope = retryable, retry_after_s, scope
+    `late`: the limit of a request ran out.
+    """
+
+    def __init__(
+        self, text: str, *, retryable: bool, retry_after_s: float | None = None, scope: Scope = "stage", late: bool = False
+    ) -> None:
+        self.retryable, self.retry_after_s, self.scope, self.late = retryable, retry_after_s, scope, late
         super().__init__(text)

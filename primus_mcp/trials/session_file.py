@@ -17,10 +17,11 @@ REDACTED = "(not stored)"
 _SECRET = re.compile(r"(^|_)(api_?key|key|secret|password|passwd|token|credentials?|auth)$", re.IGNORECASE)
 
 _USER_INFO = re.compile(r"//[^/@\s]+@")
+_QUERY = re.compile(r"(https?://[^\s?#]+)[?#]\S*")
 
 
 def without_secrets(value: Any) -> Any:
-    """The same document with the text of every key that names a secret, and user:password of addresses, left out, at any depth."""
+    """The same document with the text of every key that names a secret, and what an address may hide, left out, at any depth."""
     if isinstance(value, Mapping):
         return {
             str(key): REDACTED if isinstance(item, str) and item and _SECRET.search(str(key)) else without_secrets(item)
@@ -28,7 +29,7 @@ def without_secrets(value: Any) -> Any:
         }
     if isinstance(value, list | tuple):
         return [without_secrets(item) for item in value]
-    return _USER_INFO.sub("//", value) if isinstance(value, str) else value
+    return _QUERY.sub(r"\1", _USER_INFO.sub("//", value)) if isinstance(value, str) else value
 
 
 class SessionFile(BaseModel):

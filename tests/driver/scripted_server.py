@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +24,21 @@ class Failure:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-Item = str | Failure | Callable[[Body], str]
+@dataclass(frozen=True)
+class Broken:
+    """Bytes that are sent as they are after `silent_s`, before the connection ends; `reset`: without a goodbye."""
+
+    data: bytes = b""
+    silent_s: float = 0.0
+    reset: bool = False
+
+
+Item = str | Failure | Broken | Callable[[Body], str]
+
+
+def answer(body: bytes, kind: str = "application/json", status: str = "200 OK") -> Broken:
+    """A complete HTTP answer with this body."""
+    return Broken(f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
 
 
 def reply(**fields: str) -> str:
@@ -41,6 +57,7 @@ class ScriptedServer:
     def __init__(self, script: Sequence[Item]) -> None:
         self.script = list(script)
         self.requests: list[Body] = []
+        self.ended = threading.Event()
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -51,6 +68,7 @@ class ScriptedServer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.ended.set()
         self._server.shutdown()
         self._server.server_close()
 
@@ -79,12 +97,25 @@ class ScriptedServer:
                 if isinstance(item, Failure):
                     self._send(item.status, {"error": {"message": item.kind, "type": item.kind}}, item.headers)
                     return
+                if isinstance(item, Broken):
+                    self._send_broken(item)
+                    return
                 text = item if isinstance(item, str) else item(request)
                 prompt = sum(len(str(message["content"])) for message in request["messages"]) // 4
                 usage = {"prompt_tokens": prompt, "completion_tokens": len(text) // 4, "total_tokens": prompt + len(text) // 4}
                 choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
                 body = {"id": "x", "object": "chat.completion", "created": 0, "model": request["model"]}
                 self._send(200, {**body, "choices": [choice], "usage": usage}, {})
+
+            def _send_broken(self, item: Broken) -> None:
+                outer.ended.wait(item.silent_s)
+                self.close_connection = True
+                if item.reset:
+                    self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    self.connection.close()
+                    return
+                self.wfile.write(item.data)
+                self.wfile.flush()
 
             def _send(self, status: int, body: Body, headers: dict[str, str]) -> None:
                 data = json.dumps(body).encode()

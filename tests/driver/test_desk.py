@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from threading import Event
 
 import pytest
 from driver_cases import open_session
@@ -103,6 +104,20 @@ def test_the_wall_clock_stops_questions_calls_and_pauses(tmp_path: Path) -> None
     assert time.slept == [1.0, 2.0], "no longer than what is left"
     with pytest.raises(Stop, match="max_wall_minutes"):
         desk.call("get_best", {}, dict)
+
+
+def test_a_request_that_takes_longer_than_the_wall_clock_leaves_is_given_up(tmp_path: Path) -> None:
+    desk, _ = desk_with(tmp_path, max_wall_minutes=0.2 / 60)
+    never = Event()
+
+    def hang() -> Reply:
+        never.wait(60)
+        return HELLO
+
+    with pytest.raises(Stop, match=r"did not answer .*no answer within 0 s|max_wall_minutes"):
+        desk.ask(hang, purpose="plan")
+    never.set()
+    assert [event.error for event in desk.session.journal.events() if isinstance(event, LlmCall)][:1] == ["no answer within 0 s"]
 
 
 def test_the_model_sees_errors_as_one_line_and_refusals_with_what_to_do_until_it_is_stopped(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from driver_cases import LocalSandboxes, needs_deno, needs_dspy, open_session
-from scripted_server import Failure, ScriptedServer, code, reply
+from scripted_server import Broken, Failure, Item, ScriptedServer, answer, code, reply
 
 from primus_mcp.driver.desk import Clock
 from primus_mcp.driver.doctor import check_llm, check_sandbox
@@ -83,6 +83,65 @@ def test_a_provider_that_fails_ends_the_search_without_the_key_in_any_text(
     assert all(event.error and KEY not in event.error for event in session.journal.events() if isinstance(event, LlmCall))
 
 
+NOT_AN_ANSWER: tuple[Item, ...] = (
+    Failure(500, "boom"),
+    Broken(reset=True),
+    Broken(),
+    Broken(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"),
+    answer(b"<html>Bad gateway</html>", "text/html", "502 Bad Gateway"),
+    answer(b"<html>please log in</html>", "text/html"),
+    answer(b'data: {"choices": [{"index": 0, "delta": {"content": "hi"}}]}\n\ndata: [DONE]\n\n', "text/event-stream"),
+    answer(b'{"choices": [{"index": 0, "message": {"role": "assistant", "content": "\xff\xfe"}}]}'),
+    answer(b""),
+    answer(b"[]"),
+)
+UNREADABLE = (
+    b'{"choices": []}',
+    b'{"choices": [{"index": 0, "finish_reason": "content_filter", "message": {"role": "assistant", "content": null}}]}',
+    b'{"choices": [{"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "content": null, "tool_calls": '
+    b'[{"id": "1", "type": "function", "function": {"name": "evaluate_simulate", "arguments": "{}"}}]}}]}',
+)
+
+
+@needs_dspy
+@pytest.mark.parametrize("engine", ["auto", "litellm"])
+def test_what_is_no_answer_is_asked_again_and_an_answer_without_text_costs_one_iteration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    monkeypatch.setattr("primus_mcp.driver.stage.Sandboxes", LocalSandboxes)
+    session = open_session(tmp_path, mode="dry", budget={"max_rounds": 1, "max_rlm_iterations": 30})
+    script: list[Item] = [reply(reasoning="", plan="p")]
+    for number, broken in enumerate(NOT_AN_ANSWER):
+        script += [broken, code(f"note_to_scratchpad(note='{number}')")]
+    for body in UNREADABLE:
+        script += [answer(body), code("evaluate_simulate(config_json={'mbs': 1})")]
+    script.append(code("SUBMIT(summary='s')"))
+    total = len(script)
+    with ScriptedServer(script) as server:
+        stage, _ = run(session, server.url, engine=engine)
+        assert server.script == []
+    assert stage.end.summaries == ("s",)
+    assert len(server.requests) == stage.summary.llm_requests == total
+    failed = [event for event in session.journal.events() if isinstance(event, LlmCall) and event.error]
+    assert len(failed) == len(NOT_AN_ANSWER)
+    assert session.scratchpad.read().split() == [str(number) for number in range(len(NOT_AN_ANSWER))]
+    assert len(session.history()) == 1
+
+
+@needs_dspy
+def test_a_provider_that_hangs_is_asked_twice_and_one_that_runs_away_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("primus_mcp.driver.stage.Sandboxes", LocalSandboxes)
+    monkeypatch.setattr("primus_mcp.driver.desk.REQUEST_LIMIT_S", 1.0)
+    endless = Broken(silent_s=60.0)
+    session = open_session(tmp_path, mode="dry", budget={"max_rounds": 2})
+    with ScriptedServer([reply(reasoning="", plan="p"), code(f"x = '{'a' * 5_000_000}'"), endless, endless, "not asked"]) as server:
+        stage, _ = run(session, server.url)
+        assert server.script == ["not asked"]
+    assert stage.end.reason == "the language model did not answer (2 requests): no answer within 1 s"
+    assert max(len(json.dumps(request["messages"])) for request in server.requests) < 100_000
+    assert sum(path.stat().st_size for path in session.folder.path.rglob("*") if path.is_file()) < 200_000
+
+
 @needs_dspy
 def test_a_full_context_window_costs_one_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("primus_mcp.driver.stage.Sandboxes", LocalSandboxes)
@@ -115,13 +174,19 @@ def test_code_in_a_fence_is_run_without_the_fields_and_replies_that_stay_unreada
 
 
 @needs_dspy
-def test_litellm_carries_the_requests_where_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("engine", "base", "lm15"), [("auto", False, True), ("litellm", False, False), ("auto", True, False)])
+def test_litellm_carries_the_requests_where_it_is_asked_for_or_the_environment_names_an_endpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, base: bool, lm15: bool
+) -> None:
     monkeypatch.setattr("primus_mcp.driver.stage.Sandboxes", LocalSandboxes)
+    if base:
+        monkeypatch.setenv("OPENAI_API_BASE", "http://127.0.0.1:1/v1")
     session = open_session(tmp_path, mode="dry", budget={"max_rounds": 1})
     with ScriptedServer([reply(reasoning="", plan="p"), code("SUBMIT(summary='s')")]) as server:
-        stage, _ = run(session, server.url, engine="litellm")
+        stage, _ = run(session, server.url, engine=engine)
+        assert server.script == [], "the model's own endpoint is asked"
     assert stage.end.summaries == ("s",)
-    assert not any("lm15" in request["agent"] for request in server.requests)
+    assert all(("lm15" in request["agent"]) == lm15 for request in server.requests)
 
 
 @needs_deno

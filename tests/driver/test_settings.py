@@ -57,9 +57,7 @@ def test_no_secret_is_in_any_text_of_the_settings(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text(f"AWS_SECRET_ACCESS_KEY={SECRET}\n")
     for found in (
         resolve_language_model(agent(api_key=SECRET), environment={}),
-        resolve_language_model(
-            agent(), environment={"OPENAI_API_KEY": SECRET, "OPENAI_BASE_URL": f"http://me:{SECRET}@host:1/v1?k={SECRET}"}
-        ),
+        resolve_language_model(agent(), environment={"OPENAI_API_KEY": SECRET, "OPENAI_BASE_URL": "http://host:1/v1"}),
         resolve_language_model(agent(), model="bedrock/claude", environment={}, folders=[tmp_path]),
     ):
         assert SECRET not in repr(found)
@@ -81,12 +79,21 @@ def test_a_missing_key_names_the_variable_and_an_own_endpoint_needs_none() -> No
     assert resolve_language_model(agent(), model="vertex_ai/gemini", environment={}).api_key is None
 
 
+@pytest.mark.parametrize("url", [f"http://me:{SECRET}@host:1/v1", f"https://host/v1?k={SECRET}", f"https://host/v1#{SECRET}"])
+def test_an_endpoint_that_hides_something_is_refused_without_showing_it(url: str) -> None:
+    with pytest.raises(NoLanguageModelError, match=r"OPENAI_BASE_URL in the environment.* holds a user, a password or a query") as caught:
+        resolve_language_model(agent(), environment={"OPENAI_API_KEY": SECRET, "OPENAI_BASE_URL": url})
+    assert SECRET not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("settings", "flags", "message"),
     [
         ({"model": "gpt-4o"}, {}, "names no provider"),
         ({}, {"model": "openai/"}, "names no provider"),
         ({}, {"base_url": "localhost:11434"}, "is not an http"),
+        ({}, {"base_url": "http://host:port/v1"}, "is not an http"),
+        ({}, {"base_url": "http://[::1/v1"}, "is not an http"),
         ({"base_url": "ftp://host/v1"}, {}, "is not an http"),
     ],
 )
