@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         gpus = arguments.benchmark_gpus or (host.benchmark_gpus if host is not None else 0) or 1
         _print_plan(plan_for(arch, config, cluster, gpus), as_json=arguments.json)
         return EXIT_OK
-    settings = measuring_settings(arguments, host)
+    settings = measuring_settings(arguments, host, asked=True)
     found = measured_projection(arch, config, cluster, settings, backend=arguments.gemm_backend)
     if arguments.json:
         print(json.dumps(document(found, config), indent=2))

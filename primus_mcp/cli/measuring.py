@@ -49,9 +49,10 @@ def add_measuring_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="use figures of another device: good for trying the path out only")
 
 
-def measuring_settings(arguments: argparse.Namespace, host: BenchmarkHost | None) -> BenchmarkSettings:
-    """What may be measured. `host`: of the cluster file, None where there is none (then the flags say it). Without its permission, and
-    without a flag that gives it, only what --load-benchmark holds is used. Raises InputError with the remedy where there is none.
+def measuring_settings(arguments: argparse.Namespace, host: BenchmarkHost | None, *, asked: bool = False) -> BenchmarkSettings:
+    """What may be measured. `host`: of the cluster file, None where there is none. Without its permission, and without a flag that gives it
+    (or a command that is nothing else, `asked`, where no file forbids it), only what --load-benchmark holds is used. Raises InputError with
+    the remedy where there is none.
     """
     from primus_mcp.evaluation.evaluators import NO_GPU, NO_GPU_REMEDY
     from primus_mcp.evaluation.measured import BenchmarkSettings
@@ -61,7 +62,8 @@ def measuring_settings(arguments: argparse.Namespace, host: BenchmarkHost | None
 
     if arguments.repeats < 3:
         raise InputError(f"{arguments.repeats} is less than 3", where="--repeats", remedy="give 3 or more")
-    allowed = arguments.benchmark_gpus is not None or arguments.device == "cpu" or (host is not None and host.has_gpu)
+    granted = host.has_gpu if host is not None else asked
+    allowed = granted or arguments.benchmark_gpus is not None or arguments.device == "cpu"
     known = load(arguments.load_benchmark) if arguments.load_benchmark else None
     if not allowed and known is None:
         remedy = f"{NO_GPU_REMEDY}; or say --benchmark-gpus N on a host that has them, or --load-benchmark FILE"

@@ -113,7 +113,8 @@ def measured_projection(
         known = load(settings.store)
     if known is None and not settings.measures:
         raise InputError(NO_GPU, where="measured run", remedy=f"{NO_GPU_REMEDY}; or give measured figures with --load-benchmark")
-    plan = plan_for(arch, config, cluster, settings.gpus if settings.measures or known is None else known.ranks)
+    gpus = settings.gpus if settings.measures or known is None else max(known.ranks, *(transfer.ranks for transfer in known.transfers), 1)
+    plan = plan_for(arch, config, cluster, gpus)
     store = settings.store
     asked = ran_kernels(plan.kernels, known.environment.device, settings.measure.family) if known is not None else None
     if known is not None and known.wanted != asked and settings.measures:
@@ -264,8 +265,8 @@ class MeasuredEvaluator(FullEvaluator):
         return {**fields, **timing, "within_margin": reason is None, "reason": reason, "warnings": warnings, "source": source}
 
     def _told(self, result: EvaluationResult, found: Measured) -> EvaluationResult:
-        """Reference kernels keep the confidence and the class of the analytic projection."""
-        if found.anchor.kind == "kernels":
+        """Reference kernels, and shapes that were not measured themselves, keep the confidence and the class of the analytic projection."""
+        if found.anchor.kind == "kernels" and not found.anchor.carried:
             return result
         confidence = accuracy_of("simulate", self.cluster.gpu.vendor, self.cluster.gpu.name).text
         return result.model_copy(update={"fidelity": "simulate", "confidence": confidence})

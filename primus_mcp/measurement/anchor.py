@@ -37,7 +37,7 @@ AnchorKind = Literal["kernels", "reference-kernels"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
     """`measured` goes into `project_performance`. `factors`: by part and unit, measured over modelled. `residuals`: to be kept in the
-    artefact; `stored`: in the residual files.
+    artefact; `stored`: in the residual files. `carried`: a factor is that of another shape.
     """
 
     kind: AnchorKind
@@ -46,6 +46,7 @@ class Anchor:
     residuals: tuple[Residual, ...]
     stored: tuple[StoredResidual, ...]
     notes: tuple[str, ...]
+    carried: bool = False
 
 
 def anchor_kind(arch: Architecture, config: TrainingConfig, artefact: Artefact, target: Cluster) -> AnchorKind:
@@ -124,6 +125,7 @@ class _Builder:
         self.residuals: list[Residual] = []
         self.stored: list[StoredResidual] = []
         self.notes: list[str] = []
+        self.carried = False
 
     def _used(self, name: str, factors: Mapping[Group, Factor], keys: Mapping[Group, str]) -> dict[Group, Factor]:
         """What is applied to a part: factors, or their ratios across shapes; carried from other shapes where that is wanted."""
@@ -137,6 +139,7 @@ class _Builder:
         for group in keys.keys() - factors.keys():
             if self.carry and (found := carried(group, keys[group], self.artefact)) is not None:
                 whole[group], source = found
+                self.carried = True
                 self.notes.append(f"{group} of {name} was not measured in this shape: its factor is that of {source}")
             else:
                 self.notes.append(f"{group} of {name} was not measured{self._why(keys[group])}: modelled")
@@ -217,4 +220,5 @@ def anchor_performance(
         residuals=tuple(builder.residuals),
         stored=tuple(builder.stored),
         notes=tuple(builder.notes),
+        carried=builder.carried,
     )

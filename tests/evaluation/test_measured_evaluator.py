@@ -12,7 +12,7 @@ import pytest
 
 from primus_mcp.errors import InputError
 from primus_mcp.evaluation.accuracy import accuracy_of
-from primus_mcp.evaluation.evaluators import Rules, make_evaluator
+from primus_mcp.evaluation.evaluators import FullEvaluator, Rules, make_evaluator
 from primus_mcp.evaluation.measured import BenchmarkSettings, MeasuredEvaluator
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.inputs.cluster import make_cluster
@@ -188,6 +188,20 @@ def test_a_full_disk_costs_the_file_not_the_figures(tmp_path: Path, monkeypatch:
     assert result.iteration_ms is not None and "the artefact is not kept" in text_of(result, "benchmark_note")
     assert "residuals are not kept" in text_of(result, "benchmark_note")
     assert not [entry.name for entry in tmp_path.iterdir() if not entry.name.endswith(".lock")]
+
+
+def test_without_a_gpu_known_figures_anchor_their_own_shapes_and_only_guide_others(tmp_path: Path) -> None:
+    store = tmp_path / "bench.json"
+    measured = evaluator(Device(), store=store).evaluate(TrialConfig(mbs=1))
+    device = Device()
+    rules = evaluator(device).rules
+    settings = BenchmarkSettings(gpus=0, runner=device.run, known=load(store))
+    made = make_evaluator(rules, profiling_mode="benchmark", has_gpu=False, gemm_backend="roofline", benchmark=settings)
+    again, wider = made.evaluate(TrialConfig(mbs=1)), made.evaluate(TrialConfig(mbs=2))
+    assert not made.measures and not device.jobs
+    assert (again.fidelity, again.iteration_ms) == ("benchmark", measured.iteration_ms)
+    assert wider.fidelity == "simulate" and "its factor is that of" in text_of(wider, "benchmark_note")
+    assert wider.iteration_ms != FullEvaluator(rules, gemm_backend="roofline").evaluate(TrialConfig(mbs=2)).iteration_ms
 
 
 def test_a_session_keeps_layers_and_residuals_in_its_out_dir(tmp_path: Path) -> None:
