@@ -24,6 +24,11 @@ OTHER_ENGINE = "Priced by another version of the engine than the trials: do not 
 _RATE = COLUMNS.index("tokens/s/GPU")
 
 
+def page_style() -> str:
+    """The page's style sheet."""
+    return _asset("html_page.css")
+
+
 def _asset(name: str) -> str:
     return (files("primus_mcp.reports") / name).read_text(encoding="utf-8")
 
@@ -215,7 +220,7 @@ def _sensitivity(found: Mapping[str, Any] | None) -> str:
 
 def report_html(source: ReportSource) -> str:
     """The whole page."""
-    script, style = _asset("html_page.js"), _asset("html_page.css")
+    script, style = _asset("html_page.js"), page_style()
     sweeps = [entry for entry in source.sweep.get("sweeps", []) if isinstance(entry, dict)]
     names = [str(source.summary.get(name)) for name in ("workload", "cluster") if source.summary.get(name)]
     if not names and sweeps:

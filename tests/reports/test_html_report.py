@@ -153,3 +153,19 @@ def test_a_browser_renders_five_thousand_hostile_trials_without_running_any(tmp_
     assert "<title>owned" not in done.stdout
     assert done.stdout.count("<tr class=") == 200 and 'aria-sort="ascending"' in done.stdout
     assert "CONSOLE" not in done.stderr, [line for line in done.stderr.splitlines() if "CONSOLE" in line][:5]
+
+
+def test_every_chart_is_a_file_of_its_own_that_any_viewer_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from xml.etree import ElementTree
+
+    from primus_mcp.cli.main import main
+
+    folder = folder_of(tmp_path, [record(0, label=HOSTILE.replace("\u2028", ""), knobs={}), record(1, rate=1500.0)])
+    page = report_html(read_report(folder))
+    assert main(["report", str(folder), "--charts", str(tmp_path / "charts")]) == 0
+    files = sorted((tmp_path / "charts").glob("*.svg"))
+    assert len(files) == sum(tag == "svg" for tag, _ in tags(page)) and str(files[0]) in capsys.readouterr().out
+    for file in files:
+        assert re.fullmatch(r"\d\d-[a-z0-9-]+\.svg", file.name)
+        root = ElementTree.fromstring(file.read_text(encoding="utf-8"))
+        assert root.tag.endswith("svg") and not [node for node in root.iter() if node.tag.endswith("script")]
