@@ -189,7 +189,8 @@ def _progress(context: ToolContext, number: int, clusters: int) -> Callable[[int
 
     def report(done: int, total: int, legal: int, best: float) -> None:
         text = f"{which}{legal:,} legal configurations, best {best:,.0f} tokens/s/GPU"
-        context.progress(number * STEPS + done * STEPS // max(1, total), clusters * STEPS, text)
+        share = min(done * STEPS // max(1, total), STEPS - 1)
+        context.progress(number * STEPS + share, clusters * STEPS, text if done < total else f"{text}; pricing those that may be faster")
 
     return report
 
@@ -216,7 +217,7 @@ def _point(point: FrontPoint, target_tokens: float) -> dict[str, Any]:
     shown = {"cluster", "gpus", "tokens_per_s_per_gpu", "headroom_gb", "mfu", "usd_per_million_tokens"}
     shown |= {"price_source"} if point.price_source else set()
     shown |= {"days", "usd"} if target_tokens else set()
-    return {**point.model_dump(include=shown), "changes": point.trial}
+    return {**point.model_dump(include=shown), "config_json": point.trial}
 
 
 def _answer(
