@@ -24,4 +24,4 @@ class Agent(Protocol):
         """A plan for the search, as text. Raises Stop."""
 
     def search(self, inputs: Mapping[str, Any], tools: Mapping[str, SearchTool], max_iterations: int) -> str:
-        """One round; returns the model's own summary of it. Raises Stop."""
+        """One round; returns the model's own summary of it, or nothing. Raises Stop."""

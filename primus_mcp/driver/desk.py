@@ -105,9 +105,11 @@ class Desk:
         self.round_index, self._scope = started.index, f"round {started.index}"
         return started.inputs
 
-    def end_round(self, *, improved: bool) -> Round:
+    def end_round(self, *, improved: bool, summary: str | None = None) -> Round:
         """Close the round in the journal."""
-        ended = Round(index=self.round_index, iterations=self._asked, duration_s=self._elapsed_s(), improved=improved)
+        ended = Round(
+            index=self.round_index, iterations=self._asked, duration_s=self._elapsed_s(), improved=improved, summary=summary or None
+        )
         self.session.journal.append(ended)
         return ended
 

@@ -24,7 +24,6 @@ MAX_BAD_REPLIES = 3
 """Unreadable replies in a row that end a round."""
 MAX_OBSERVATION = 8_000
 MAX_OUTPUT = 10_000
-UNFINISHED = "(the round ended without a summary)"
 _FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 _NUDGE = "print('Your last reply could not be read: write the fields [[ ## reasoning ## ]] and [[ ## code ## ]], nothing else.')"
 Method = Literal["rlm", "react"]
@@ -96,7 +95,7 @@ class DspyAgent:
             round_ = _rlm if self.method == "rlm" else _react
             module = round_(dspy, signature, tools, max_iterations, self._sandboxes)
             return str(module(**inputs).summary)
-        return UNFINISHED
+        return ""
 
     def _ask(self, prompt: str, system: str) -> LlmReply:
         """For query_llm, which is budgeted and recorded as a tool call. Raises InputError."""
@@ -157,7 +156,7 @@ def _canned(dspy: Any) -> Any:
 
     class Canned(dspy.Module):  # type: ignore[misc]
         def forward(self, **_: Any) -> Any:
-            return dspy.Prediction(summary=UNFINISHED)
+            return dspy.Prediction(summary="")
 
     return Canned()
 

@@ -19,6 +19,7 @@ from primus_mcp.trials.journal import Event, Round
 MIN_GAIN = 0.005
 """A round that gains less than this share has not improved."""
 MAX_SUMMARY = 2_000
+UNFINISHED = "(the round ended without a summary)"
 SEARCH_BUDGETS = ("max_rounds", "max_proposals", "max_perf_calls", "max_rlm_iterations")
 Ending = Literal["agent finished", "budget exhausted"]
 
@@ -138,13 +139,16 @@ class Loop:
         self._watch.round_started(self._desk.round_index)
         given = {name: value for name, value in inputs.items() if name != "rate"}
         ending: Stop | None = None
+        summary = ""
         try:
-            note = clean(self._agent.search(given, self._belt.functions, self._iterations()), MAX_SUMMARY)
-            self._summaries.append(note)
+            summary = clean(self._agent.search(given, self._belt.functions, self._iterations()), MAX_SUMMARY)
+            note = summary or UNFINISHED
         except Stop as stop:
             ending, note = stop, stop.reason
+        if summary:
+            self._summaries.append(summary)
         improved = _rate(self._session) > max(inputs["rate"] * (1 + MIN_GAIN), 0.0)
-        self._watch.round_ended(self._desk.end_round(improved=improved), note)
+        self._watch.round_ended(self._desk.end_round(improved=improved, summary=summary), note)
         if ending is not None and ending.scope == "stage":
             raise ending
 

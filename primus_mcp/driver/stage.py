@@ -94,5 +94,6 @@ def agent_summary(session: TuningSession, end: SearchEnd, *, strategy: str, meth
         output_tokens=sum(call.output_tokens for call in calls),
         usd=sum(priced) if priced else None,
         unpriced_requests=len([call for call in calls if call.reply is not None and call.usd is None]),
-        own_summaries=list(end.summaries),
+        uncounted_requests=len([call for call in calls if call.reply is not None and not call.input_tokens]),
+        own_summaries=[event.summary for event in events if isinstance(event, Round) and event.summary],
     )

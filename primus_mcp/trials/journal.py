@@ -47,13 +47,14 @@ class Done(_Event):
 
 
 class Round(_Event):
-    """A round of the LLM driver has ended."""
+    """A round of the LLM driver has ended. `summary`: the model's own words about it, unchecked."""
 
     event: Literal["round"] = "round"
     index: int
     iterations: int = 0
     duration_s: float = 0.0
     improved: bool = False
+    summary: str | None = None
 
 
 class RoundStarted(_Event):

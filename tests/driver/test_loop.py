@@ -14,11 +14,12 @@ from primus_mcp.driver.belt import SearchTool
 from primus_mcp.driver.briefing import INPUTS, SHOWN_TRIALS, history_text, round_inputs
 from primus_mcp.driver.desk import Clock, Desk
 from primus_mcp.driver.loop import Loop, SearchEnd
+from primus_mcp.driver.stage import agent_summary
 from primus_mcp.driver.stops import Stop, ToolFailedError
 from primus_mcp.session import TuningSession
 from primus_mcp.space.knobs import TrialConfig
 from primus_mcp.tools.prompt_blocks import search_tools
-from primus_mcp.trials.journal import Round
+from primus_mcp.trials.journal import LlmCall, Round
 from primus_mcp.trials.log import TrialRecord
 
 
@@ -138,3 +139,18 @@ def test_a_long_history_keeps_the_best_and_says_what_is_left_out(tmp_path: Path)
     lines = history_text([copied(record, number) for number in range(SHOWN_TRIALS + 5)]).splitlines()
     assert len(lines) == SHOWN_TRIALS + 1
     assert "5 more" in lines[-1]
+
+
+def test_the_models_own_words_of_every_round_and_what_was_not_counted_stand_in_the_summary_also_after_a_resume(tmp_path: Path) -> None:
+    session = open_session(tmp_path, mode="full", budget={"max_rounds": 3}, agent={"patience": 9})
+    words = ["first", "", "third"]
+    end = run(session, lambda _, tools: str(tools["evaluate_simulate"](config_json={"mbs": 1}) and words.pop(0)), patience=9)
+    assert end.summaries == ("first", "third")
+    again = open_session(tmp_path, mode="full")
+    again.journal.append(LlmCall(purpose="rlm", model="m", key="k", reply="not counted"))
+    summary = agent_summary(again, SearchEnd(ending="agent finished", reason="r"), strategy="llm", method="rlm", model="m")
+    assert summary.own_summaries == ["first", "third"]
+    assert (summary.uncounted_requests, summary.input_tokens) == (1, 100), "the plan's tokens, and one request without any"
+    assert "(1 requests uncounted)" in summary.text
+    finished = again.finish("agent finished", agent=summary)
+    assert "nothing was run" in finished.caveat
