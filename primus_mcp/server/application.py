@@ -23,7 +23,7 @@ OWNER_KEY = "primus_mcp.owner"
 WORKING_THREADS, READING_THREADS, WAITING_THREADS = 4, 16, 128
 MAX_SUBSCRIPTIONS = 1_000
 WATCH_S = 1.0
-UPDATED = ("trials", "best", "plot")
+UPDATED = ("trials", "best", "plot", "report")
 _log = logging.getLogger(__name__)
 
 

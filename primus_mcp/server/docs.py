@@ -100,7 +100,7 @@ def _limits() -> str:
         ("characters of a note, of a scratchpad", f"{MAX_NOTE:,}, {MAX_SCRATCHPAD:,}"),
         ("characters of inline YAML", f"{MAX_YAML:,}; 2 MB for a file; nesting and aliases are limited"),
         ("sessions open per token", f"{MAX_SESSIONS} (`--max-sessions`); the one unused longest is forgotten, its folder stays"),
-        ("jobs at once", str(jobs.MAX_RUNNING)),
+        ("jobs at once, of one token", f"{jobs.MAX_RUNNING}, {jobs.MAX_EACH}"),
         ("seconds of an answer", f"{ANSWER_WITHIN_S:.0f} (`--answer-within`), `wait_s` up to {MAX_WAIT_S}"),
         (
             "pricing, reading and waiting threads",

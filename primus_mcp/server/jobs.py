@@ -13,7 +13,8 @@ from primus_mcp.errors import InputError, PrimusMcpError
 from primus_mcp.server.wording import for_tools
 from primus_mcp.tools.results import Result
 
-MAX_RUNNING = 8
+MAX_RUNNING, MAX_EACH = 8, 4
+"""At once, and of one owner: one client cannot keep all others from starting work."""
 MAX_KEPT = 200
 ID_BYTES = 16
 State = Literal["running", "finished", "failed", "cancelled"]
@@ -53,11 +54,15 @@ class JobRunner:
         self._lock = Lock()
 
     def start(self, title: str, owner: str, work: Work) -> Job:
-        """Run `work` in a thread. Raises InputError when too many run already."""
+        """Run `work` in a thread. Raises InputError when too many run already, naming the owner's own."""
         with self._lock:
             running = [job for job in self._jobs.values() if job.state == "running"]
-            if len(running) >= MAX_RUNNING:
-                raise InputError(f"{len(running)} jobs are running", where=title, remedy="wait for one with get_job, or cancel_job")
+            own = [job.job_id for job in running if job.owner == owner]
+            if len(running) >= MAX_RUNNING or len(own) >= MAX_EACH:
+                remedy = (
+                    f"wait for one with get_job, or cancel_job: {', '.join(own)}" if own else "wait: other clients keep this server busy"
+                )
+                raise InputError(f"{len(running)} jobs are running", where=title, remedy=remedy)
             ended = [job for job in self._jobs.values() if job.state != "running"]
             for job in ended[: max(0, len(ended) - MAX_KEPT)]:
                 del self._jobs[job.job_id]

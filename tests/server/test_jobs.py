@@ -19,7 +19,7 @@ from mcp_cases import LLAMA, Mode, call, refused
 from primus_mcp.errors import InputError
 from primus_mcp.measurement import launch
 from primus_mcp.server.app import PrimusServer
-from primus_mcp.server.jobs import MAX_RUNNING, JobRunner
+from primus_mcp.server.jobs import MAX_EACH, MAX_RUNNING, JobRunner
 from primus_mcp.session import SeedRun, TuningSession
 from primus_mcp.tools.results import Noted, Result
 
@@ -157,8 +157,8 @@ async def test_complaint_33_any_call_may_be_cancelled(server: PrimusServer, mode
         assert (await call(client, "get_history"))["total"] == 1
 
 
-def _runner_job(runner: JobRunner, work: Callable[..., Result]) -> object:
-    return runner.start("test", "", lambda report, should_stop: work(should_stop))
+def _runner_job(runner: JobRunner, work: Callable[..., Result], owner: str = "") -> object:
+    return runner.start("test", owner, lambda report, should_stop: work(should_stop))
 
 
 def test_the_number_of_jobs_at_once_is_limited() -> None:
@@ -168,10 +168,14 @@ def test_the_number_of_jobs_at_once_is_limited() -> None:
         go.wait(20)
         return Noted(characters=0)
 
-    for _ in range(MAX_RUNNING):
+    for _ in range(MAX_EACH):
         _runner_job(runner, work)
-    with pytest.raises(InputError, match="cancel_job"):
+    with pytest.raises(InputError, match="cancel_job: j_"):
         _runner_job(runner, work)
+    for number in range(MAX_RUNNING - MAX_EACH):
+        _runner_job(runner, work, owner=f"other {number}")
+    with pytest.raises(InputError, match="other clients"):
+        _runner_job(runner, work, owner="the last")
     go.set()
     runner.stop_all(5)
 
