@@ -72,6 +72,9 @@ def _print(result: EvaluationResult) -> None:
     _breakdown(result.memory_breakdown, "GB")
     if result.tokens_per_s_per_gpu is not None:
         print(f"throughput      {result.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {result.iteration_ms:,.0f} ms an iteration")
+        if result.throughput_band:
+            low, high = result.throughput_band
+            print(f"band            {low:,.0f} to {high:,.0f} tokens/s/GPU by the errors of the most similar published runs")
         print(f"efficiency      {result.tflops_per_s_per_gpu:,.0f} TFLOP/s/GPU, MFU {result.mfu:.1%}, bubble {result.bubble_ratio:.1%}")
         _breakdown(result.time_breakdown, "ms")
     elif result.reason:

@@ -13,6 +13,7 @@ from primus_mcp.evaluation import synthetic
 from primus_mcp.evaluation.accuracy import accuracy_of
 from primus_mcp.evaluation.convert import load_text, memory_fields, performance_fields, resolved_fields
 from primus_mcp.evaluation.digest import digest
+from primus_mcp.evaluation.nearest import band_fields
 from primus_mcp.evaluation.result import EvaluationResult, Fidelity, ResultWarning
 from primus_mcp.inputs.cluster_file import BenchmarkHost
 from primus_mcp.inputs.hardware import Cluster
@@ -215,7 +216,8 @@ class FullEvaluator(MemoryRealEvaluator):
         fields, reason = self._memory(config)
         if reason is None or even_if_over:
             timing = performance_fields(project_performance(arch, config, self.cluster, gemm_backend=self._backend))
-            fields |= {**timing, "warnings": [*fields["warnings"], *timing["warnings"]]}
+            band = band_fields(arch, config, self.cluster, timing["tokens_per_s_per_gpu"])
+            fields |= {**timing, **band, "warnings": [*fields["warnings"], *timing["warnings"], *band["warnings"]]}
         return self.result(trial, config, place(arch, config, self.cluster.world_size), **fields)
 
     def fits(self, trial: TrialConfig) -> bool:

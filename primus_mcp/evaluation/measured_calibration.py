@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from primus_mcp.errors import InputError
+from primus_mcp.evaluation.nearest import UNLIKE
 from primus_mcp.evaluation.result import EvaluationResult, ResultWarning
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.measurement.calibration import Calibration, apply_calibration, term_of
@@ -36,7 +37,8 @@ def with_calibration(result: EvaluationResult, calibration: Calibration, cluster
             "tokens_per_s_per_gpu": result.tokens_per_s_per_gpu * faster,
             "tflops_per_s_per_gpu": None if result.tflops_per_s_per_gpu is None else result.tflops_per_s_per_gpu * faster,
             "mfu": None if result.mfu is None else result.mfu * faster,
+            "throughput_band": None,
             "confidence": corrected.text,
-            "warnings": [ResultWarning(code="calibrated", text=text), *result.warnings],
+            "warnings": [ResultWarning(code="calibrated", text=text), *(found for found in result.warnings if found.code != UNLIKE)],
         }
     )

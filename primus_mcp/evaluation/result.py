@@ -34,6 +34,9 @@ class EvaluationResult(_Record):
     activation_gb: float | None = Field(default=None, description="saved activations and transients at the peak of that rank")
     iteration_ms: float | None = Field(default=None, description="one optimizer step; null when it does not fit or was not computed")
     tokens_per_s_per_gpu: float | None = Field(default=None, description="GBS * sequence length / iteration / GPUs: what is maximised")
+    throughput_band: list[float] | None = Field(
+        default=None, description="lowest and highest tokens/s/GPU that the errors of the most similar published runs allow; null: none is"
+    )
     tflops_per_s_per_gpu: float | None = Field(default=None, description="model FLOPs (no recompute) per second and GPU, in TFLOP/s")
     bubble_ratio: float | None = Field(default=None, description="idle share of the pipeline, 0 at PP 1")
     comm_breakdown: dict[str, float] | None = Field(default=None, description="ms of communication by collective, and their total")

@@ -72,6 +72,9 @@ class Evaluated(Result):
     legal: bool
     reason: str | None = Field(default=None, description="why it is illegal or does not fit")
     tokens_per_s_per_gpu: float | None = Field(default=None, description="what is maximised; null: not computed")
+    throughput_band: list[float] | None = Field(
+        default=None, description="lowest and highest tokens/s/GPU by the errors of the most similar published runs"
+    )
     iteration_ms: float | None = None
     tflops_per_s_per_gpu: float | None = None
     mfu: float | None = None

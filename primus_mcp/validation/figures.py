@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import yaml
 
+from primus_mcp.evaluation.nearest import RESIDUALS
 from primus_mcp.inputs.hardware_files import gpu_profile
 from primus_mcp.validation.groups import grouped, is_inferred
-from primus_mcp.validation.refit import LeftOut, mean_of
+from primus_mcp.validation.models import bare_name, find_architecture
+from primus_mcp.validation.refit import LeftOut, family_of, mean_of
+from primus_mcp.validation.rows import Row
 from primus_mcp.validation.score import Scored
+from primus_mcp.validation.statistics import by_configuration
 
 PATH = Path("primus_mcp") / "catalog" / "measured" / "accuracy.yaml"
+RESIDUALS_PATH = PATH.with_name(RESIDUALS)
+_SUITES = frozenset({"amd-headline", "nv-headline", "legacy-bulk"})
 TIME_GROUP = {"amd": "AMD headline", "nvidia": "NVIDIA headline"}
 MEMORY_GROUP = {"amd": "AMD, device", "nvidia": "Megatron-Core, allocated"}
 _DIGITS = 4
+_ANY_SEQ = 4096
 
 
 def _gpus(scored: Sequence[Scored], vendor: str, what: str) -> list[str]:
@@ -48,7 +57,30 @@ def figures(scored: Sequence[Scored], blind: Sequence[LeftOut]) -> dict[str, Any
     return table
 
 
+def family_name(row: Row) -> str:
+    """The family of a row's model, by the catalogue's name where it has one."""
+    return family_of(find_architecture(row, row.seq or _ANY_SEQ).name or bare_name(row.model))
+
+
+def residuals(scored: Sequence[Scored]) -> list[dict[str, Any]]:
+    """{family, traits, error} of every distinct run of time that stands in a table, also those that leave much unsaid."""
+    own = [item for item in scored if item.what == "time" and set(item.row.suite) & _SUITES and item.row.trust != "text"]
+    found = []
+    for items in by_configuration(own).values():
+        errors = [item.error_fraction for item in items if item.error_fraction is not None]
+        traits = items[0].traits
+        if errors and traits is not None:
+            found.append({"family": family_name(items[0].row), "traits": traits.model_dump(), "error": round(median(errors), _DIGITS)})
+    return sorted(found, key=lambda entry: (entry["family"], *map(str, entry["traits"].values()), entry["error"]))
+
+
 def write(scored: Sequence[Scored], blind: Sequence[LeftOut], path: Path = PATH) -> None:
     """Write the file that `evaluation.accuracy` reads."""
     heading = "# Written by `python -m primus_mcp.validation.docs`: errors are fractions, blind: each model family left out of every fit.\n"
     path.write_text(heading + yaml.safe_dump(figures(scored, blind), sort_keys=False), encoding="utf-8")
+    write_residuals(scored, path.with_name(RESIDUALS))
+
+
+def write_residuals(scored: Sequence[Scored], path: Path = RESIDUALS_PATH) -> None:
+    """Write the file that `evaluation.nearest` reads."""
+    path.write_text("".join(f"{json.dumps(entry)}\n" for entry in residuals(scored)), encoding="utf-8")

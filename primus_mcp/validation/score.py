@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from primus_mcp.errors import PrimusMcpError
+from primus_mcp.evaluation.nearest import Traits, traits_of
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.memory import project_memory
 from primus_mcp.projection.memory.projection import MemoryProjection
@@ -42,6 +43,7 @@ class Scored:
     config: TrainingConfig | None = None
     is_moe: bool = False
     nodes: int = 1
+    traits: Traits | None = None
     same_as: str | None = None
 
     @property
@@ -109,6 +111,7 @@ def _time(row: Row, case: Case, backend: GemmBackend) -> Scored:
         config=case.config,
         is_moe=case.arch.is_moe,
         nodes=case.cluster.num_nodes,
+        traits=traits_of(case.arch, case.config, case.cluster),
     )
 
 

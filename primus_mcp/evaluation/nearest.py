@@ -1,0 +1,155 @@
+"""What the published runs most like a configuration came out at: a band around its throughput, and a warning where they were far off."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from primus_mcp.evaluation.result import ResultWarning
+from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.hardware import Cluster
+from primus_mcp.inputs.training import TrainingConfig
+
+RESIDUALS = "residuals.jsonl"
+MIN_RUNS, MIN_FAMILIES = 3, 2
+"""Fewer runs, or runs of one family of models, say too little of another model: the next kind of likeness is asked."""
+FAR_OFF = 0.10
+UNLIKE = "unlike_validated_runs"
+"""Code of the warning that the most similar published runs were off by more."""
+_TAILS = 0.05
+_MANY = 20
+_LIKENESS = (
+    ("moe", "nodes", "pipeline", "latent", "adapters", "low_precision", "gpu"),
+    ("moe", "nodes", "latent", "adapters", "gpu"),
+    ("moe", "nodes", "adapters", "gpu"),
+    ("moe", "nodes", "adapters"),
+    ("moe", "nodes"),
+    ("moe",),
+    (),
+)
+"""Fields that the runs must share with the configuration, closest first; the vendor always."""
+
+
+class Traits(BaseModel):
+    """What decides which published runs a configuration is like."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    vendor: str
+    gpu: str
+    moe: bool
+    nodes: bool = Field(description="several nodes")
+    pipeline: bool = Field(description="several pipeline stages")
+    latent: bool = Field(description="multi-head latent attention")
+    adapters: bool = Field(description="trains adapters alone")
+    low_precision: bool = Field(description="FP8 or FP4")
+
+
+class Residual(BaseModel):
+    """One distinct published run: `error` is projected / measured - 1 of tokens/s/GPU."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    family: str
+    traits: Traits
+    error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nearest:
+    """`low`, `high`: factors on the projected throughput that the errors of the nearest runs allow; they include 1."""
+
+    low: float
+    high: float
+    runs: int
+    mean_error: float
+    text: str
+
+
+def traits_of(arch: Architecture, config: TrainingConfig, cluster: Cluster) -> Traits:
+    """Of a configuration, published or asked for."""
+    return _traits(
+        cluster.gpu.vendor,
+        cluster.gpu.name,
+        arch.is_moe,
+        cluster.num_nodes > 1,
+        config.pp > 1,
+        arch.latent_attention is not None,
+        config.finetune == "lora",
+        config.fp8 is not None or bool(config.fp4),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _traits(vendor: str, gpu: str, moe: bool, nodes: bool, pipeline: bool, latent: bool, adapters: bool, low_precision: bool) -> Traits:
+    return Traits(
+        vendor=vendor, gpu=gpu, moe=moe, nodes=nodes, pipeline=pipeline, latent=latent, adapters=adapters, low_precision=low_precision
+    )
+
+
+@cache
+def residuals() -> tuple[Residual, ...]:
+    """Errors of the published runs that come with the package (catalog/measured/residuals.jsonl, written with docs/accuracy.md)."""
+    text = (files("primus_mcp.catalog") / "measured" / RESIDUALS).read_text(encoding="utf-8")
+    return tuple(Residual.model_validate_json(line) for line in text.splitlines())
+
+
+def _words(traits: Traits, shared: tuple[str, ...]) -> str:
+    told = {
+        "gpu": traits.gpu,
+        "moe": "mixture of experts" if traits.moe else "dense",
+        "nodes": "several nodes" if traits.nodes else "one node",
+        "pipeline": "pipelined" if traits.pipeline else "no pipeline",
+        "latent": "latent attention" if traits.latent else None,
+        "adapters": "adapters" if traits.adapters else None,
+        "low_precision": "FP8" if traits.low_precision else "BF16",
+    }
+    found = [told[name] for name in ("gpu", *(name for name in shared if name != "gpu")) if name in shared and told[name]]
+    return ", ".join(str(word) for word in found) or traits.vendor.upper()
+
+
+def _ends(errors: list[float]) -> tuple[float, float]:
+    """Smallest and largest error; of many runs without their outer 5%."""
+    ordered = sorted(errors)
+    cut = int(_TAILS * len(ordered)) if len(ordered) >= _MANY else 0
+    return ordered[cut], ordered[-1 - cut]
+
+
+@lru_cache(maxsize=4096)
+def nearest(traits: Traits) -> Nearest | None:
+    """The runs that share most with the configuration, at least three of two families; None: the vendor has none.
+
+    A run that was projected e too fast would have come out at 1 / (1 + e) of its projection: the band spans those factors and 1.
+    """
+    own = [found for found in residuals() if found.traits.vendor == traits.vendor]
+    for shared in _LIKENESS:
+        like = [run for run in own if all(getattr(run.traits, name) == getattr(traits, name) for name in shared)]
+        if len(like) >= MIN_RUNS and len({run.family for run in like}) >= MIN_FAMILIES:
+            return _summary(traits, shared, like)
+    return None
+
+
+def _summary(traits: Traits, shared: tuple[str, ...], like: list[Residual]) -> Nearest:
+    smallest, largest = _ends([run.error for run in like])
+    low, high = min(1.0, 1 / (1 + largest)), max(1.0, 1 / (1 + smallest))
+    text = (
+        f"the {len(like)} published runs most like it ({_words(traits, shared)}) came out at {1 / (1 + largest):.0%} to "
+        f"{1 / (1 + smallest):.0%} of their projection"
+    )
+    return Nearest(low=low, high=high, runs=len(like), mean_error=sum(run.error for run in like) / len(like), text=text)
+
+
+def band_fields(arch: Architecture, config: TrainingConfig, cluster: Cluster, tokens_per_s_per_gpu: float) -> dict[str, Any]:
+    """`throughput_band`, and a warning where the nearest runs were off by more than 10%."""
+    found = nearest(traits_of(arch, config, cluster))
+    if found is None:
+        return {"throughput_band": None, "warnings": []}
+    band = [tokens_per_s_per_gpu * found.low, tokens_per_s_per_gpu * found.high]
+    if max(1 - found.low, found.high - 1) <= FAR_OFF:
+        return {"throughput_band": band, "warnings": []}
+    text = f"{found.text}: expect {band[0]:,.0f} to {band[1]:,.0f} tokens/s/GPU, and check the choice with a short run"
+    return {"throughput_band": band, "warnings": [ResultWarning(code=UNLIKE, text=text)]}
