@@ -16,8 +16,10 @@ from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.search.neighbours import lever_neighbours, neighbours
 from primus_mcp.search.topologies import GridPoint, grid, grid_knobs
-from primus_mcp.space.axes import mbs_values, vpp_values, with_pins
+from primus_mcp.space.axes import ep_values, mbs_values, node_limit, vpp_values, with_pins
 from primus_mcp.space.knobs import KNOBS, Granularity, KnobValue, TrialConfig
+from primus_mcp.space.legality import check_legality
+from primus_mcp.space.rules.moe import DEEPEP_GROUPS
 from primus_mcp.space.trainer_keys import resolve
 
 Fits = Callable[[TrialConfig], bool]
@@ -99,14 +101,25 @@ class _Plan:
         return self._scores.get(self._key(self.shape(knobs)))
 
 
-def _exchange_levers(workload: Workload) -> list[dict[str, Any]]:
-    """DeepEP and sync-free settings, strongest first; stage >= 2 needs ETP 1."""
-    arch, own = workload.architecture, workload.baseline
+def _refused(plan: _Plan, knobs: Mapping[str, Any]) -> bool:
+    """Whether exchange knobs break a rule at the widest EP within a node that DeepEP serves, which that EP alone does not break."""
+    served = [ep for ep in ep_values(plan.workload.architecture, plan.cluster) if ep in DEEPEP_GROUPS and ep <= node_limit(plan.cluster)]
+    alone = {"ep": max(served), "expert_tensor_parallel_size": 1} if served else {}
+
+    def broken(trial: TrialConfig) -> set[str]:
+        return {found.rule for found in check_legality(plan.workload, trial, plan.cluster).violations}
+
+    return bool(broken(plan.shape({**alone, **knobs})) - broken(plan.shape(alone)))
+
+
+def _exchange_levers(plan: _Plan) -> list[dict[str, Any]]:
+    """DeepEP and sync-free settings that the model may have, strongest first; stage >= 2 needs ETP 1."""
+    arch, own = plan.workload.architecture, plan.workload.baseline
     if not arch.is_moe:
         return []
     alone: dict[str, Any] = {"expert_tensor_parallel_size": 1} if own.etp > 1 else {}
     levers = [{"use_turbo_deepep": True, "sync_free_stage": stage, **alone} for stage in (2, 1)]
-    return [*levers, {"use_turbo_deepep": True}]
+    return [lever for lever in [*levers, {"use_turbo_deepep": True}] if not _refused(plan, lever)]
 
 
 def _virtual_stages(workload: Workload) -> list[int]:
@@ -124,7 +137,7 @@ def _single_levers(plan: _Plan) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     lighter = {"full": ("none", "selective"), "selective": ("none",), "none": ()}[own.recompute.granularity]
     yield "recompute", [{"recompute_granularity": granularity} for granularity in lighter]
     yield "VPP", [{"vpp": vpp} for vpp in _virtual_stages(plan.workload)]
-    yield "expert exchange", _exchange_levers(plan.workload)
+    yield "expert exchange", _exchange_levers(plan)
     yield "FP8", [{"fp8": "hybrid"}] if not own.fp4 else []
     yield "fused loss", [{"cross_entropy_loss_fusion": True}]
     yield "data-parallel overlap", [{"overlap_grad_reduce": True, "overlap_param_gather": True}]
@@ -169,7 +182,7 @@ def _grid(plan: _Plan, levers: Mapping[str, Any], undecided: Mapping[str, Any]) 
     for variant in [{**levers, **undecided}, dict(levers)] if undecided else [dict(levers)]:
         yield from _walk(plan, points, variant, settled)
     others = {name: value for name, value in levers.items() if name not in ("use_turbo_deepep", "sync_free_stage")}
-    for weaker in [*({**others, **exchange} for exchange in _exchange_levers(plan.workload)[1:]), {}]:
+    for weaker in [*({**others, **exchange} for exchange in _exchange_levers(plan)[1:]), {}]:
         if plan.best is None:
             yield from _walk(plan, points, weaker, settled)
 

@@ -62,7 +62,7 @@ class SweepResult(_Record):
     only: list[str] | None = Field(description="knobs that could move, where not all: the others were the workload's own")
     stopped: str | None = Field(description="why the sweep ended early; null when it did not")
     wall_s: float
-    cpu_s: float
+    cpu_s: float = Field(description="of this process and those it started; not of Ray's workers")
 
     @property
     def best(self) -> SweptTrial | None:

@@ -227,3 +227,19 @@ def test_fsdp2_alone_is_tried_where_the_first_topologies_that_fit_cannot_step_to
     assert any(label.startswith("FSDP2") for label in labels)
     held = Pricing(_on(target, "llama3.1_8B"), target, pins={"use_torch_fsdp2": False})
     assert not any(seed.trial.use_torch_fsdp2 for seed in held.run(12))
+
+
+def test_an_exchange_that_the_model_may_not_have_does_not_hide_the_one_that_it_may() -> None:
+    from sweep_cases import evaluator
+
+    price = evaluator("deepseek_v3", 32)
+    assert not price.rules.check(TrialConfig(ep=8, expert_tensor_parallel_size=1, use_turbo_deepep=True, sync_free_stage=1)).legal
+    scores: dict[TrialConfig, float | None] = {}
+    plan = seed_plan(price.rules.workload, price.rules.cluster, score=scores.get, fits=price.fits, axes=price.rules.axes)
+    for seed in plan:
+        result = price.evaluate(seed.trial)
+        scores[seed.trial] = result.tokens_per_s_per_gpu if result.within_margin else None
+        if sum(score is not None for score in scores.values()) == 12:
+            break
+    best = max((trial for trial, score in scores.items() if score is not None), key=lambda trial: scores[trial] or 0.0)
+    assert best.use_turbo_deepep and best.ep is not None and best.ep > 1
