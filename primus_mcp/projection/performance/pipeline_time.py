@@ -12,7 +12,6 @@ from primus_mcp.projection.performance.measured import UNMEASURED, MeasuredParts
 from primus_mcp.projection.performance.stages import StageCost, stage_cost
 from primus_mcp.projection.pipeline import Timeline, simulate
 from primus_mcp.projection.pipeline.heuristic import PlannerCosts
-from primus_mcp.projection.pipeline.ilp import solve
 from primus_mcp.projection.pipeline.rules import PAIRED_SCHEDULES, SOLVED_SCHEDULE, order_problem, overlapped_schedule
 from primus_mcp.projection.pipeline.times import Pair
 from primus_mcp.projection.placement import Placement
@@ -90,6 +89,8 @@ def solved_warnings(config: TrainingConfig, placement: Placement, planner: Plann
     """How far a solved order may be from the best: memoised with the order itself."""
     if config.schedule != SOLVED_SCHEDULE or planner is None:
         return ()
+    from primus_mcp.projection.pipeline.ilp import solve  # numpy loads for a solved order only
+
     found = solve(placement.micro_batches, planner)
     solved = f"a program of {found.solved_micro_batches} micro-batches was solved" if found.solved_micro_batches else "too large to solve"
     state = "proven the shortest" if found.proven else f"at most {found.gap:.2%} longer than any"

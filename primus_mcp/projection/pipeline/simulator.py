@@ -9,7 +9,6 @@ from functools import lru_cache
 from primus_mcp.errors import InputError
 from primus_mcp.projection.pipeline.graph import Graph, build_graph, end_times
 from primus_mcp.projection.pipeline.heuristic import PlannerCosts
-from primus_mcp.projection.pipeline.ilp import solve
 from primus_mcp.projection.pipeline.order import Kind, Order, pair_places, stage_of
 from primus_mcp.projection.pipeline.periodic import representative_order
 from primus_mcp.projection.pipeline.rules import PAIRED_SCHEDULES, SOLVED_SCHEDULE, VEE_SCHEDULES
@@ -148,6 +147,8 @@ def _simulated(
     require_sizes(schedule, pp, vpp, micro_batches, group_size)
     family: Family = NamedFamily(schedule=schedule, pp=pp, vpp=vpp, group_size=group_size, planner=planner, blocking=blocking)
     if schedule == SOLVED_SCHEDULE:
+        from primus_mcp.projection.pipeline.ilp import solve  # numpy loads for a solved order only
+
         family = solve(micro_batches, planner or _costs(times)).family
     graph, end, more_s = extended_run(family, micro_batches, times.values(pp, paired=paired, vee=schedule in VEE_SCHEDULES))
     pairs = _pair_counts(schedule, pp, vpp, micro_batches, group_size) if paired else ()
