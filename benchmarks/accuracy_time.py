@@ -21,8 +21,8 @@ import yaml
 
 from primus_mcp.errors import PrimusMcpError
 from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.hardware import Cluster
-from primus_mcp.inputs.hardware_files import gpu_profile
 from primus_mcp.inputs.training import Recompute, TrainingConfig
 from primus_mcp.inputs.workload import read_workload
 from primus_mcp.projection.performance import PerformanceProjection, project_performance
@@ -57,17 +57,9 @@ DEGREES = ("tp", "pp", "ep", "cp", "vpp", "mbs", "gbs")
 
 def cluster_of(row: Mapping[str, Any]) -> Cluster:
     """The row's GPUs, eight a node."""
-    gpu = gpu_profile(row["gpu"].lower().replace("a100-80gb", "a100"))
     per_node = min(8, row["n_gpus"])
-    return Cluster(
-        name=row["gpu"],
-        num_nodes=row["n_gpus"] // per_node,
-        gpus_per_node=per_node,
-        gpu=gpu,
-        network=gpu.network,
-        profile=gpu.profiles[gpu.default_profile],
-        hbm_bytes=gpu.hbm_bytes,
-        memory_safety_margin=0.0,
+    return make_cluster(
+        row["gpu"].lower().replace("a100-80gb", "a100"), num_nodes=row["n_gpus"] // per_node, gpus_per_node=per_node, name=row["gpu"]
     )
 
 

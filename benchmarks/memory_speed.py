@@ -7,40 +7,14 @@ import time
 from dataclasses import replace
 from itertools import product
 
-from primus_mcp.inputs.architecture import Architecture, LatentAttention, MixtureOfExperts
+from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.model_workload import workload_from_model
 from primus_mcp.inputs.training import Recompute, TrainingConfig
 from primus_mcp.projection.memory.projection import MemoryProjection, project_placed
 from primus_mcp.projection.placement import place
 
-DENSE = Architecture(
-    name="dense 70B",
-    num_layers=80,
-    hidden_size=8192,
-    ffn_hidden_size=28672,
-    num_attention_heads=64,
-    num_query_groups=8,
-    head_dim=128,
-    seq_length=8192,
-    vocab_size=128256,
-    vocab_source="explicit",
-    moe_layers=(False,) * 80,
-)
-MIXTURE = Architecture(
-    name="MLA mixture 671B",
-    num_layers=61,
-    hidden_size=7168,
-    ffn_hidden_size=18432,
-    num_attention_heads=128,
-    num_query_groups=128,
-    head_dim=128,
-    seq_length=4096,
-    vocab_size=129280,
-    vocab_source="explicit",
-    latent_attention=LatentAttention(q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128),
-    qk_norm=True,
-    experts=MixtureOfExperts(num_experts=256, top_k=8, expert_ffn_hidden_size=2048, shared_expert_ffn_hidden_size=2048),
-    moe_layers=(False,) * 3 + (True,) * 58,
-)
+DENSE = workload_from_model("llama3.1_70B", seq_length=8192).architecture
+MIXTURE = workload_from_model("deepseek_v3", seq_length=4096).architecture
 
 
 def _project(arch: Architecture, config: TrainingConfig, world: int) -> MemoryProjection:

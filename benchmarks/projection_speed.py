@@ -9,28 +9,13 @@ from pathlib import Path
 from statistics import median
 
 from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.hardware import Cluster
-from primus_mcp.inputs.hardware_files import gpu_profile
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import read_workload
 from primus_mcp.projection.performance import project_performance
 
 EXAMPLES = Path(__file__).parent.parent / "examples" / "workloads"
-
-
-def cluster_of(nodes: int) -> Cluster:
-    """MI355X nodes."""
-    gpu = gpu_profile("mi355x")
-    return Cluster(
-        name="benchmark",
-        num_nodes=nodes,
-        gpus_per_node=8,
-        gpu=gpu,
-        network=gpu.network,
-        profile=gpu.profiles[gpu.default_profile],
-        hbm_bytes=gpu.hbm_bytes,
-        memory_safety_margin=0.1,
-    )
 
 
 def cpu_s(arch: Architecture, config: TrainingConfig, cluster: Cluster) -> float:
@@ -56,7 +41,7 @@ def main() -> None:
     for path in paths:
         workload = read_workload(path, environment={})
         arch, base = workload.architecture, workload.baseline
-        cluster = cluster_of(max(4, base.tp * base.pp * base.cp // 8))
+        cluster = make_cluster(num_nodes=max(4, base.tp * base.pp * base.cp // 8))
         dp = cluster.world_size // (base.tp * base.pp * base.cp)
         base = replace(base, gbs=base.mbs * dp * 64)
         print(path.name)

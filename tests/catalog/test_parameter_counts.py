@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from architecture_cases import decoder
 
 from primus_mcp.inputs.architecture import Architecture, LatentAttention, LayerShape, MixtureOfExperts
 from primus_mcp.inputs.published import PublishedModel, published_models
@@ -76,21 +78,8 @@ def test_the_vocabulary_is_padded_to_128_a_rank() -> None:
     assert embedding_parameters(mock, 8).dense_sharded == 132_096 // 8 * 4096
 
 
-def tiny(**changes: object) -> Architecture:
-    plain = {
-        "name": "tiny",
-        "num_layers": 1,
-        "hidden_size": 8,
-        "ffn_hidden_size": 16,
-        "num_attention_heads": 4,
-        "num_query_groups": 2,
-        "head_dim": 2,
-        "seq_length": 32,
-        "vocab_size": 128,
-        "vocab_source": "explicit",
-        "moe_layers": (False,),
-    }
-    return Architecture(**{**plain, **changes})  # type: ignore[arg-type]
+def tiny(**changes: Any) -> Architecture:
+    return decoder(1, 8, 16, 4, 2, 128, 32, **changes)
 
 
 def test_a_layer_by_hand() -> None:

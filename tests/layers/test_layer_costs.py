@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from architecture_cases import decoder
 
 from primus_mcp.inputs.architecture import Architecture, LatentAttention, MixtureOfExperts
-from primus_mcp.inputs.hardware import Cluster
+from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.hardware_files import gpu_profile
 from primus_mcp.inputs.layout import Chunk
 from primus_mcp.inputs.training import Recompute, TrainingConfig
@@ -23,19 +24,8 @@ from primus_mcp.projection.layers.settings import expert_precision, layer_settin
 from primus_mcp.projection.ops.gemm import RooflineGemm
 
 EXPERTS = MixtureOfExperts(num_experts=64, top_k=6, expert_ffn_hidden_size=1408, shared_expert_ffn_hidden_size=2816)
-GQA = Architecture(
-    name="gqa",
-    num_layers=2,
-    hidden_size=4096,
-    ffn_hidden_size=14336,
-    num_attention_heads=32,
-    num_query_groups=8,
-    head_dim=128,
-    seq_length=4096,
-    vocab_size=128000,
-    vocab_source="explicit",
-    moe_layers=(False, True),
-    experts=EXPERTS,
+GQA = decoder(
+    layers=2, hidden=4096, ffn=14336, heads=32, groups=8, vocab=128000, seq=4096, name="gqa", moe_layers=(False, True), experts=EXPERTS
 )
 MLA = replace(
     GQA, latent_attention=LatentAttention(q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128)
@@ -43,17 +33,8 @@ MLA = replace(
 
 
 def _rates(**network: Any) -> Rates:
-    gpu = gpu_profile("mi355x")
-    cluster = Cluster(
-        name="test",
-        num_nodes=1,
-        gpus_per_node=8,
-        gpu=gpu,
-        network=replace(gpu.network, **network),
-        profile=gpu.profiles[gpu.default_profile],
-        hbm_bytes=gpu.hbm_bytes,
-        memory_safety_margin=0.0,
-    )
+    network_of_gpu = gpu_profile("mi355x").network
+    cluster = make_cluster("mi355x", network=replace(network_of_gpu, **network), memory_safety_margin=0.0)
     return Rates(cluster, RooflineGemm(cluster))
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
+from architecture_cases import decoder
 
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.architecture import Architecture, MixtureOfExperts
@@ -21,20 +22,8 @@ TRUE: dict[Term, float] = {"gemm": 1.25, "attention": 0.8, "memory_bound": 1.4, 
 
 
 def architecture(hidden: int, seq: int, *, moe: bool) -> Architecture:
-    return Architecture(
-        name="synthetic",
-        num_layers=16,
-        hidden_size=hidden,
-        ffn_hidden_size=4 * hidden,
-        num_attention_heads=hidden // 128,
-        num_query_groups=8,
-        head_dim=128,
-        seq_length=seq,
-        vocab_size=64_000,
-        vocab_source="explicit",
-        experts=MixtureOfExperts(num_experts=32, top_k=4, expert_ffn_hidden_size=hidden) if moe else None,
-        moe_layers=(moe,) * 16,
-    )
+    experts = MixtureOfExperts(num_experts=32, top_k=4, expert_ffn_hidden_size=hidden) if moe else None
+    return decoder(16, hidden, 4 * hidden, hidden // 128, 8, 64_000, seq, experts=experts, moe_layers=(moe,) * 16)
 
 
 @cache

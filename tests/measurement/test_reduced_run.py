@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from architecture_cases import decoder
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,19 +15,7 @@ from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.measurement.plan import plan_reduced_run, wanted_kernels
 from primus_mcp.measurement.shapes import units_of
 
-DENSE = Architecture(
-    name="dense",
-    num_layers=32,
-    hidden_size=4096,
-    ffn_hidden_size=14_336,
-    num_attention_heads=32,
-    num_query_groups=8,
-    head_dim=128,
-    seq_length=8192,
-    vocab_size=128_256,
-    vocab_source="explicit",
-    moe_layers=(False,) * 32,
-)
+DENSE = decoder(layers=32, hidden=4096, ffn=14_336, heads=32, groups=8, vocab=128_256, seq=8192, name="dense")
 MOE = replace(
     DENSE,
     name="moe",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from architecture_cases import decoder
+
 from primus_mcp.inputs.architecture import Architecture, LatentAttention, MixtureOfExperts
 from primus_mcp.inputs.hardware import Vendor
 from primus_mcp.inputs.training import TrainingConfig
@@ -15,39 +17,19 @@ from primus_mcp.units import GIB
 MI355X_USABLE_BYTES = 287.98 * GIB
 
 
-def dense(layers: int, hidden: int, ffn: int, heads: int, groups: int, vocab: int, seq: int, **more: Any) -> Architecture:
-    """A Llama-like decoder."""
-    return Architecture(
-        **{
-            "name": "dense",
-            "num_layers": layers,
-            "hidden_size": hidden,
-            "ffn_hidden_size": ffn,
-            "num_attention_heads": heads,
-            "num_query_groups": groups,
-            "head_dim": hidden // heads,
-            "seq_length": seq,
-            "vocab_size": vocab,
-            "vocab_source": "explicit",
-            "moe_layers": (False,) * layers,
-            **more,
-        }
-    )
-
-
 def llama_70b(layers: int = 80, seq: int = 4096) -> Architecture:
     """128,257 rows: the tokenizer of the runs reports one more than its vocabulary."""
-    return dense(layers, 8192, 28672, 64, 8, 128257, seq)
+    return decoder(layers, 8192, 28672, 64, 8, 128257, seq)
 
 
 def llama_405b(layers: int = 126, seq: int = 4096) -> Architecture:
     """16 query groups, as the checkpoint was first released and as the measured slices were built."""
-    return dense(layers, 16384, 53248, 128, 16, 128257, seq)
+    return decoder(layers, 16384, 53248, 128, 16, 128257, seq)
 
 
 def gpt(layers: int, hidden: int, heads: int, seq: int, vocab: int) -> Architecture:
     """GPT-2 / GPT-3: LayerNorm, GELU, biases, dropout, learned positions, tied embeddings."""
-    return dense(
+    return decoder(
         layers,
         hidden,
         4 * hidden,
@@ -69,7 +51,7 @@ def gpt(layers: int, hidden: int, heads: int, seq: int, vocab: int) -> Architect
 
 def deepseek_v2(layers: int = 60) -> Architecture:
     """First layer dense."""
-    return dense(
+    return decoder(
         layers,
         5120,
         12288,
@@ -87,7 +69,7 @@ def deepseek_v2(layers: int = 60) -> Architecture:
 
 def deepseek_v2_lite() -> Architecture:
     """27 layers, the first dense; queries without low rank."""
-    return dense(
+    return decoder(
         27,
         2048,
         10944,
@@ -105,7 +87,7 @@ def deepseek_v2_lite() -> Architecture:
 
 def deepseek_v3(mtp: int = 0) -> Architecture:
     """61 layers, three dense."""
-    return dense(
+    return decoder(
         61,
         7168,
         18432,
@@ -124,7 +106,7 @@ def deepseek_v3(mtp: int = 0) -> Architecture:
 
 def mixtral_8x7b(layers: int = 32, seq: int = 4096) -> Architecture:
     """8 experts, 2 active."""
-    return dense(
+    return decoder(
         layers,
         4096,
         14336,
@@ -139,7 +121,7 @@ def mixtral_8x7b(layers: int = 32, seq: int = 4096) -> Architecture:
 
 def qwen3_30b_a3b() -> Architecture:
     """128 experts, 8 active, QK-norm."""
-    return dense(
+    return decoder(
         48,
         2048,
         6144,

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory_cases import configured, dense
+from architecture_cases import decoder
+from memory_cases import configured
 
 from primus_mcp.inputs.architecture import Architecture, GatedDeltaNet, Mamba2, Mixer, ShortConvolution
 from primus_mcp.inputs.cluster import make_cluster
@@ -26,7 +27,7 @@ MIXERS: list[Mixer] = [
 
 
 def hybrid(mixer: Mixer) -> Architecture:
-    base = dense(4, 1024, 4096, 8, 4, 32_000, 2048)
+    base = decoder(4, 1024, 4096, 8, 4, 32_000, 2048)
     return replace(base, mixer=mixer, layer_kinds=("mixer", "attention", "mixer", "attention"))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from memory_cases import configured, deepseek_v2, deepseek_v2_lite, dense, gpt, llama_70b, mixtral_8x7b, run
+from architecture_cases import decoder
+from memory_cases import configured, deepseek_v2, deepseek_v2_lite, gpt, llama_70b, mixtral_8x7b, run
 
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.layout import Chunk
@@ -109,7 +110,7 @@ def test_context_parallel_all_to_all_keeps_one_more_attention_output() -> None:
 
 def test_query_and_key_norms_keep_the_tensors_before_them() -> None:
     """8 heads and 4 groups of 128: (1024 + 512) * 2 bytes and 12 fp32 statistics a token."""
-    arch = dense(1, 1024, 4096, 8, 4, 1280, 4096, qk_norm=True)
+    arch = decoder(1, 1024, 4096, 8, 4, 1280, 4096, qk_norm=True)
     assert _saved(arch, False)["qk_norm"] == TOKENS * ((1024 + 512) * 2 + 12 * 4)
 
 
@@ -198,7 +199,7 @@ def test_block_recompute_counts_in_each_chunk_and_ids_are_global() -> None:
 
 
 def test_multi_token_prediction_layers_are_recomputed_under_uniform_and_not_under_block() -> None:
-    arch = dense(2, 1024, 4096, 8, 4, 1280, 4096, mtp_num_layers=1)
+    arch = decoder(2, 1024, 4096, 8, 4, 1280, 4096, mtp_num_layers=1)
     chunk = Chunk(layers=(1,), mtp_layers=1, loss=True)
     layer, hidden = layer_profile(_settings(arch), False).saved_bytes, TOKENS * 1024 * 2
     uniform = chunk_profile(_settings(arch, recompute=Recompute(granularity="full", method="uniform", num_layers=1)), chunk)

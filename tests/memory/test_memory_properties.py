@@ -7,9 +7,10 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from architecture_cases import decoder
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from memory_cases import configured, deepseek_v2_lite, deepseek_v3, dense, llama_70b, mixtral_8x7b, qwen3_30b_a3b, run
+from memory_cases import configured, deepseek_v2_lite, deepseek_v3, llama_70b, mixtral_8x7b, qwen3_30b_a3b, run
 
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.hardware import Vendor
@@ -25,7 +26,7 @@ ARCHITECTURES = [
     mixtral_8x7b(8),
     replace(qwen3_30b_a3b(), num_layers=16, moe_layers=(True,) * 16),
     replace(deepseek_v2_lite(), num_layers=16, moe_layers=(False,) + (True,) * 15),
-    dense(8, 1024, 4096, 16, 4, 50257, 1024, gated_mlp=False, activation="gelu", normalization="LayerNorm", tied_embeddings=True),
+    decoder(8, 1024, 4096, 16, 4, 50257, 1024, gated_mlp=False, activation="gelu", normalization="LayerNorm", tied_embeddings=True),
 ]
 RECOMPUTES = [
     Recompute(),

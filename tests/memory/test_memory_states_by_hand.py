@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from memory_cases import deepseek_v3, dense, llama_70b, mixtral_8x7b, run
+from architecture_cases import decoder
+from memory_cases import deepseek_v3, llama_70b, mixtral_8x7b, run
 
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.memory.projection import RankMemory
@@ -17,7 +18,7 @@ def test_dense_states_are_18_bytes_a_parameter_on_one_gpu() -> None:
     layer = h (8 + 2*4) 128 + 8*128 h + 3 h f + 2 h = 2,097,152 + 1,048,576 + 12,582,912 + 2,048 = 15,730,688
     model = 2 * 15,730,688 + 2 * 1280 * 1024 + 1024 = 34,083,840
     """
-    arch = dense(2, 1024, 4096, 8, 4, 1280, 128)
+    arch = decoder(2, 1024, 4096, 8, 4, 1280, 128)
     rank = run(arch, 1).worst
     assert rank.param_optimizer_bytes == 18 * 34_083_840
     assert (rank.components["weights"], rank.components["main_gradients"]) == (2 * 34_083_840, 4 * 34_083_840)
@@ -25,14 +26,14 @@ def test_dense_states_are_18_bytes_a_parameter_on_one_gpu() -> None:
 
 def test_the_distributed_optimizer_shards_states_over_dp_and_cp_but_not_gradients() -> None:
     """Same model on 8 GPUs, TP1 CP2 DP4: 2 + 4 + 12 / (4 * 2) = 7.5 bytes a parameter."""
-    arch = dense(2, 1024, 4096, 8, 4, 1280, 128)
+    arch = decoder(2, 1024, 4096, 8, 4, 1280, 128)
     assert run(arch, 8, cp=2).worst.param_optimizer_bytes == 34_083_840 * 15 // 2
     assert run(arch, 8, cp=2, use_distributed_optimizer=False).worst.param_optimizer_bytes == 34_083_840 * 18
 
 
 def test_fsdp2_divides_weights_gradients_and_states_alike() -> None:
     """34,083,840 parameters on 8 GPUs: (2 weight + 2 gradient in the parameters' dtype + 12) / 8 bytes each."""
-    arch = dense(2, 1024, 4096, 8, 4, 1280, 128)
+    arch = decoder(2, 1024, 4096, 8, 4, 1280, 128)
     rank = run(arch, 8, use_torch_fsdp2=True, use_distributed_optimizer=False, gradient_accumulation_fusion=False).worst
     assert rank.param_optimizer_bytes == 34_083_840 * 16 // 8
 
@@ -41,7 +42,7 @@ def test_fsdp2_keeps_whole_fp8_copies_of_the_gathered_weights() -> None:
     """A module keeps its FP8 copies (row and column, 1 + 1 B) from the first micro-batch to the last, at full size on any number of GPUs:
     2 * (1024 * (1024 + 1024) + 1024 * 1024 + 3 * 1024 * 4096) elements. Layers gathered in FP8 keep none.
     """
-    arch = dense(2, 1024, 4096, 8, 4, 1280, 128)
+    arch = decoder(2, 1024, 4096, 8, 4, 1280, 128)
     fsdp: dict[str, Any] = {"use_torch_fsdp2": True, "use_distributed_optimizer": False, "gradient_accumulation_fusion": False}
     copies = 2 * 2 * (1024 * (1024 + 1024) + 1024 * 1024 + 3 * 1024 * 4096)
     for world in (8, 64):
@@ -52,7 +53,7 @@ def test_fsdp2_keeps_whole_fp8_copies_of_the_gathered_weights() -> None:
 
 def test_fsdp2_holds_a_gathered_layer_and_the_root_group() -> None:
     """A layer in BF16 (2 B), the embedding's weight, weight and gradient of norm and output matrix."""
-    arch = dense(2, 1024, 4096, 8, 4, 1280, 128)
+    arch = decoder(2, 1024, 4096, 8, 4, 1280, 128)
     layer, matrix = 15_730_688, 1280 * 1024
     rank = run(arch, 8, use_torch_fsdp2=True, use_distributed_optimizer=False, gradient_accumulation_fusion=False).worst
     assert rank.components["unsharded_layers"] == layer * 2 + matrix * 2 + (matrix + 1024) * 4
@@ -60,7 +61,7 @@ def test_fsdp2_holds_a_gathered_layer_and_the_root_group() -> None:
 
 def test_fsdp2_has_resharded_its_layers_when_the_optimizer_steps() -> None:
     """Forty layers on 2 GPUs: the fp32 copy of the owned gradients (4 B / 2) is more than any activation with the gathered layers."""
-    arch = dense(40, 1024, 4096, 8, 4, 1280, 128)
+    arch = decoder(40, 1024, 4096, 8, 4, 1280, 128)
     rank = run(arch, 2, use_torch_fsdp2=True, use_distributed_optimizer=False, gradient_accumulation_fusion=False).worst
     parameters = 40 * 15_730_688 + 2 * 1280 * 1024 + 1024
     assert rank.peak_moment == "optimizer step" and "unsharded_layers" not in rank.components
@@ -122,7 +123,7 @@ def test_multi_token_prediction_puts_a_second_embedding_on_the_last_rank() -> No
 
 
 def test_tied_embeddings_are_stored_twice_only_when_the_ends_are_on_different_ranks() -> None:
-    tied = dense(2, 1024, 4096, 8, 4, 1280, 128, tied_embeddings=True)
+    tied = decoder(2, 1024, 4096, 8, 4, 1280, 128, tied_embeddings=True)
     assert run(tied, 1).worst.components["weights"] == 2 * (34_083_840 - 1280 * 1024)
     assert sum(rank.components["weights"] for rank in run(tied, 2, pp=2).ranks) == 2 * 34_083_840
 
@@ -137,20 +138,20 @@ def test_tied_embeddings_are_stored_twice_only_when_the_ends_are_on_different_ra
     ],
 )
 def test_each_state_has_its_own_dtype(settings: dict[str, Any], bytes_per_parameter: int) -> None:
-    arch = dense(2, 1024, 4096, 8, 4, 1280, 128)
+    arch = decoder(2, 1024, 4096, 8, 4, 1280, 128)
     assert run(arch, 1, **settings).worst.param_optimizer_bytes == bytes_per_parameter * 34_083_840
 
 
 def test_muon_keeps_a_second_moment_for_embedding_head_and_norms_only() -> None:
     """Matrices of the layers 2 * 15,728,640 at 2 + 4 + 8 bytes; the other 2,626,560 parameters at 18."""
-    arch = dense(2, 1024, 4096, 8, 4, 1280, 128)
+    arch = decoder(2, 1024, 4096, 8, 4, 1280, 128)
     matrices = 2 * 15_728_640
     assert run(arch, 1, optimizer="muon").worst.param_optimizer_bytes == matrices * 14 + (34_083_840 - matrices) * 18
 
 
 def test_bf16_gradients_without_precision_aware_states_are_cast_for_the_step() -> None:
     """A model with hardly any activation: the fp32 copy of the gradients, 4 B a parameter, is the peak."""
-    arch = dense(2, 1024, 4096, 8, 4, 1280, 8)
+    arch = decoder(2, 1024, 4096, 8, 4, 1280, 8)
     rank = run(arch, 1, main_grad_bytes=2).worst
     assert rank.peak_moment == "optimizer step"
     assert rank.components["optimizer_step"] == 4 * 34_083_840
@@ -169,7 +170,7 @@ def test_bf16_gradients_without_precision_aware_states_are_cast_for_the_step() -
 )
 def test_fp8_copies_of_linear_weights(settings: dict[str, Any], copies: int, weights: int) -> None:
     """2 layers of linears, 2 * 15,728,640 elements; embedding, head and norms (2,626,560... rest) stay BF16."""
-    arch = dense(2, 1024, 4096, 8, 4, 1280, 128)
+    arch = decoder(2, 1024, 4096, 8, 4, 1280, 128)
     linears = 2 * 15_728_640
     components = run(arch, 1, fp8="hybrid", **settings).worst.components
     assert components.get("fp8_weight_copies", 0) == copies * linears
@@ -184,7 +185,7 @@ def test_fp8_can_need_more_memory_than_bf16() -> None:
 
 def test_lora_has_gradients_and_states_for_adapters_only() -> None:
     """Rank 16 on QKV (1024 + 2048), projection (2 * 1024), fc1 (1024 + 8192), fc2 (4096 + 1024), 2 layers: 16 * 2 * 19,456 = 622,592."""
-    arch = dense(2, 1024, 4096, 8, 4, 1280, 128)
+    arch = decoder(2, 1024, 4096, 8, 4, 1280, 128)
     rank = run(arch, 1, finetune="lora", lora_rank=16, lora_targets=("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")).worst
     assert rank.components["main_gradients"] == 4 * 622_592
     assert rank.param_optimizer_bytes == 2 * 34_083_840 + 18 * 622_592

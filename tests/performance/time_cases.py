@@ -5,35 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from primus_mcp.inputs.architecture import Architecture, MixtureOfExperts
+from architecture_cases import decoder
+
+from primus_mcp.inputs.architecture import MixtureOfExperts
+from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.hardware import Cluster
-from primus_mcp.inputs.hardware_files import gpu_profile
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.performance import PerformanceProjection, project_performance
 
-DENSE = Architecture(
-    name="dense-8b",
-    num_layers=32,
-    hidden_size=4096,
-    ffn_hidden_size=14336,
-    num_attention_heads=32,
-    num_query_groups=8,
-    head_dim=128,
-    seq_length=8192,
-    vocab_size=128256,
-    vocab_source="tokenizer",
-    moe_layers=(False,) * 32,
-)
-MOE = Architecture(
+DENSE = decoder(layers=32, hidden=4096, ffn=14336, heads=32, groups=8, vocab=128256, seq=8192, name="dense-8b", vocab_source="tokenizer")
+MOE = decoder(
+    layers=48,
+    hidden=2048,
+    ffn=6144,
+    heads=32,
+    groups=4,
+    vocab=131072,
+    seq=4096,
     name="moe-30b",
-    num_layers=48,
-    hidden_size=2048,
-    ffn_hidden_size=6144,
-    num_attention_heads=32,
-    num_query_groups=4,
     head_dim=128,
-    seq_length=4096,
-    vocab_size=131072,
     vocab_source="mock_data",
     experts=MixtureOfExperts(num_experts=128, top_k=8, expert_ffn_hidden_size=768, shared_expert_ffn_hidden_size=768),
     moe_layers=(True,) * 48,
@@ -43,17 +33,7 @@ MOE = Architecture(
 
 def cluster_of(nodes: int, gpu: str = "mi355x") -> Cluster:
     """Nodes of eight GPUs."""
-    profile = gpu_profile(gpu)
-    return Cluster(
-        name=f"{nodes} x {gpu}",
-        num_nodes=nodes,
-        gpus_per_node=8,
-        gpu=profile,
-        network=profile.network,
-        profile=profile.profiles[profile.default_profile],
-        hbm_bytes=profile.hbm_bytes,
-        memory_safety_margin=0.1,
-    )
+    return make_cluster(gpu, num_nodes=nodes)
 
 
 ONE_NODE, TWO_NODES, FOUR_NODES = cluster_of(1), cluster_of(2), cluster_of(4)
