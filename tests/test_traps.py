@@ -10,27 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from workload_cases import evaluator_of
 
-from primus_mcp.evaluation.evaluators import Evaluator, Rules, make_evaluator
 from primus_mcp.evaluation.result import EvaluationResult
-from primus_mcp.inputs.cluster import make_cluster
-from primus_mcp.inputs.workload import read_workload
 from primus_mcp.space.knobs import TrialConfig
 
 TESTS = Path(__file__).parent
-WORKLOAD = """
-modules:
-  pre_trainer:
-    framework: megatron
-    config: pre_trainer.yaml
-    model: {model}.yaml
-    overrides:
-      micro_batch_size: 1
-      global_batch_size: 256
-      seq_length: 4096
-      max_position_embeddings: 4096
-      mock_data: true
-"""
 
 # report -> the tests elsewhere that protect from its kind of fault
 PROTECTED: dict[str, dict[str, tuple[str, ...]]] = {
@@ -127,13 +112,6 @@ def test_the_tests_that_protect_from_a_report_are_still_there(report: str) -> No
         assert set(tests) <= _functions(TESTS / name), report
 
 
-def evaluator(folder: Path, model: str, gpu: str = "mi300x", nodes: int = 1, **overrides: Any) -> Evaluator:
-    path = folder / "workload.yaml"
-    path.write_text(WORKLOAD.format(model=model) + "".join(f"      {key}: {value}\n" for key, value in overrides.items()))
-    rules = Rules(workload=read_workload(path, environment={}), cluster=make_cluster(gpu, num_nodes=nodes), axes={}, pins={})
-    return make_evaluator(rules, gemm_backend="roofline")
-
-
 def priced(result: EvaluationResult) -> tuple[float, float]:
     """(GB, tokens/s/GPU) of a configuration that fits."""
     assert result.legal, result.reason
@@ -143,14 +121,14 @@ def priced(result: EvaluationResult) -> tuple[float, float]:
 
 def test_the_worst_of_the_ranks_is_the_number_that_is_told(tmp_path: Path) -> None:
     """NVIDIA/Megatron-LM#482."""
-    result = evaluator(tmp_path, "llama3.1_8B").evaluate(TrialConfig(pp=4))
+    result = evaluator_of(tmp_path, "llama3.1_8B").evaluate(TrialConfig(pp=4))
     assert result.per_rank_memory_gb is not None and len(set(result.per_rank_memory_gb)) == len(result.per_rank_memory_gb) == 4
     assert result.memory_per_gpu_gb == max(result.per_rank_memory_gb)
 
 
 def test_recompute_buys_memory_with_time(tmp_path: Path) -> None:
     """NVIDIA/Megatron-LM#6311: full recompute costs 18% of the throughput; a forward pass is a third of forward and backward."""
-    pricing = evaluator(tmp_path, "llama3.1_8B")
+    pricing = evaluator_of(tmp_path, "llama3.1_8B")
     none, full = (
         priced(pricing.evaluate(TrialConfig())),
         priced(pricing.evaluate(TrialConfig(recompute_granularity="full", recompute_num_layers=32))),
@@ -165,9 +143,9 @@ def test_recompute_buys_memory_with_time(tmp_path: Path) -> None:
 def test_each_recompute_module_has_a_saving_and_a_price_of_its_own(tmp_path: Path, model: str, module: str) -> None:
     """Megatron-Bridge#5570: moe_act -1.85% memory, +1.99% time; mla_up_proj -1.96% memory, +5.19% time. Small, and never free."""
     parts: dict[str, Any] = {"expert_model_parallel_size": 8, "moe_token_dispatcher_type": "alltoall"}
-    plain = priced(evaluator(tmp_path, model, gpu="mi355x", **parts).evaluate(TrialConfig()))
-    names: dict[str, Any] = {"recompute_granularity": "selective", "recompute_modules": f"[{module}]"}
-    lighter = priced(evaluator(tmp_path, model, gpu="mi355x", **parts, **names).evaluate(TrialConfig()))
+    plain = priced(evaluator_of(tmp_path, model, gpu="mi355x", **parts).evaluate(TrialConfig()))
+    names: dict[str, Any] = {"recompute_granularity": "selective", "recompute_modules": [module]}
+    lighter = priced(evaluator_of(tmp_path, model, gpu="mi355x", **parts, **names).evaluate(TrialConfig()))
     assert 0.85 < lighter[0] / plain[0] < 1
     assert 0.85 < lighter[1] / plain[1] < 1
 
@@ -175,24 +153,24 @@ def test_each_recompute_module_has_a_saving_and_a_price_of_its_own(tmp_path: Pat
 def test_real_routing_under_deepep_has_a_larger_allowance_and_buffers_beside_torch(tmp_path: Path) -> None:
     """NVIDIA-NeMo/RL#2319, torchtitan#3865: out of memory at the second step, as buffers of another size each step fragment memory."""
     more: dict[str, Any] = {
-        "enable_primus_turbo": "true",
+        "enable_primus_turbo": True,
         "moe_router_dtype": "fp32",
-        "moe_shared_expert_overlap": "false",
+        "moe_shared_expert_overlap": False,
         "expert_model_parallel_size": 8,
     }
     shares = {}
-    for forced in ("true", "false"):
-        pricing = evaluator(tmp_path, "qwen3_30B_A3B", gpu="mi355x", moe_router_force_load_balancing=forced, **more)
+    for forced in (True, False):
+        pricing = evaluator_of(tmp_path, "qwen3_30B_A3B", gpu="mi355x", moe_router_force_load_balancing=forced, **more)
         result = pricing.evaluate(TrialConfig(use_turbo_deepep=True, sync_free_stage=0))
         assert result.legal and result.memory_breakdown is not None and result.activation_gb, result.reason
         assert result.memory_breakdown["deepep_buffers"] > 0
         shares[forced] = result.memory_breakdown["fragmentation"] / result.activation_gb
-    assert 0 < shares["true"] < shares["false"]
+    assert 0 < shares[True] < shares[False]
 
 
 def test_every_priced_answer_states_its_bound_its_error_and_what_priced_it(tmp_path: Path) -> None:
     """aiconfigurator#1205, #95."""
-    result = evaluator(tmp_path, "llama3.1_8B").evaluate(TrialConfig())
+    result = evaluator_of(tmp_path, "llama3.1_8B").evaluate(TrialConfig())
     assert result.confidence
     assert result.memory_upper_gb is not None and result.memory_per_gpu_gb is not None
     assert result.memory_upper_gb > result.memory_per_gpu_gb
@@ -202,15 +180,15 @@ def test_every_priced_answer_states_its_bound_its_error_and_what_priced_it(tmp_p
 def test_a_dense_width_that_no_layer_uses_changes_nothing(tmp_path: Path) -> None:
     """aiconfigurator#1055, aisimulate#220: an MoE workspace of 46.0 instead of 13.9 GiB, sized with the dense width."""
     parts: dict[str, Any] = {"expert_model_parallel_size": 8}
-    own = evaluator(tmp_path, "qwen3_30B_A3B", gpu="mi355x", **parts).evaluate(TrialConfig())
-    wide = evaluator(tmp_path, "qwen3_30B_A3B", gpu="mi355x", ffn_hidden_size=65536, **parts).evaluate(TrialConfig())
+    own = evaluator_of(tmp_path, "qwen3_30B_A3B", gpu="mi355x", **parts).evaluate(TrialConfig())
+    wide = evaluator_of(tmp_path, "qwen3_30B_A3B", gpu="mi355x", ffn_hidden_size=65536, **parts).evaluate(TrialConfig())
     assert priced(own) == priced(wide)
 
 
 def test_every_answer_echoes_the_inputs_that_it_was_made_from(tmp_path: Path) -> None:
     """aliyun/SimAI#166: eight times off because the micro-batch was another one than was thought."""
     asked: dict[str, Any] = {"tp": 2, "mbs": 4, "gbs": 512, "recompute_granularity": "full", "recompute_num_layers": 3}
-    result = evaluator(tmp_path, "llama3.1_8B").evaluate(TrialConfig(**asked))
+    result = evaluator_of(tmp_path, "llama3.1_8B").evaluate(TrialConfig(**asked))
     assert result.resolved is not None
     assert asked.items() <= result.resolved.items()
     assert (result.resolved["schedule"], result.resolved["optimizer"], result.resolved["main_grad_bytes"]) == ("1f1b", "adam", 4)
@@ -219,14 +197,14 @@ def test_every_answer_echoes_the_inputs_that_it_was_made_from(tmp_path: Path) ->
 
 def test_what_does_not_fit_names_a_change_or_says_how_much_is_missing(tmp_path: Path) -> None:
     """AMD-AGI/Primus#273: 474 GB projected, and no word of what to do."""
-    result = evaluator(tmp_path, "llama3.1_70B").evaluate(TrialConfig())
+    result = evaluator_of(tmp_path, "llama3.1_70B").evaluate(TrialConfig())
     assert result.legal and result.within_margin is False and result.tokens_per_s_per_gpu is None
     assert result.reason is not None and "more than the cap" in result.reason
 
 
 def test_fsdp2_is_priced_with_tensor_parallelism(tmp_path: Path) -> None:
     """pytorch/torchtitan#191, #410, #425: the estimator refused TP; FSDP2 with TP holds what each divides."""
-    pricing = evaluator(tmp_path, "llama3.1_8B", gpu="mi355x", nodes=2)
+    pricing = evaluator_of(tmp_path, "llama3.1_8B", gpu="mi355x", nodes=2)
     sharded = [pricing.evaluate(TrialConfig(tp=tp, use_torch_fsdp2=True, use_distributed_optimizer=False)) for tp in (1, 2)]
     memory = [result.memory_per_gpu_gb for result in sharded]
     assert all(result.legal for result in sharded), [result.reason for result in sharded]
@@ -235,7 +213,7 @@ def test_fsdp2_is_priced_with_tensor_parallelism(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gpu", ["a100", "mi250x"])
 def test_fp8_on_a_gpu_without_it_is_refused_with_the_peaks_and_never_priced(tmp_path: Path, gpu: str) -> None:
-    result = evaluator(tmp_path, "llama3.1_8B", gpu=gpu).evaluate(TrialConfig(tp=8, fp8="hybrid"))
+    result = evaluator_of(tmp_path, "llama3.1_8B", gpu=gpu).evaluate(TrialConfig(tp=8, fp8="hybrid"))
     assert not result.legal and result.refused_by == ["fp8-gpu"]
     assert result.reason is not None and "none in FP8" in result.reason
     assert ("312" if gpu == "a100" else "192") in result.reason

@@ -8,30 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from workload_cases import workload_text
 
 from primus_mcp.cli.main import main
 
-SMALL = """
-modules:
-  pre_trainer:
-    framework: megatron
-    config: pre_trainer.yaml
-    model: llama3.1_8B.yaml
-    overrides:
-      tensor_model_parallel_size: 1
-      pipeline_model_parallel_size: 1
-      micro_batch_size: 1
-      global_batch_size: 8
-      num_layers: 2
-      hidden_size: 128
-      ffn_hidden_size: 256
-      num_attention_heads: 4
-      num_query_groups: 2
-      kv_channels: 32
-      seq_length: 64
-      max_position_embeddings: 64
-      mock_data: true
-"""
+TINY = {
+    "micro_batch_size": 1,
+    "global_batch_size": 8,
+    "num_layers": 2,
+    "hidden_size": 128,
+    "ffn_hidden_size": 256,
+    "num_attention_heads": 4,
+    "num_query_groups": 2,
+    "kv_channels": 32,
+    "seq_length": 64,
+    "max_position_embeddings": 64,
+}
 MODEL = ["--model", "llama3.1_8B", "--seq-length", "4096", "--gpu", "mi300x", "--gbs", "128", "--gemm-backend", "roofline"]
 
 
@@ -63,7 +55,7 @@ def test_a_forced_cpu_run_goes_the_whole_way_and_its_artefact_is_used_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (tmp_path / "small.yaml").write_text(SMALL)
+    (tmp_path / "small.yaml").write_text(workload_text("llama3.1_8B", **TINY))
     where = ["--workload", str(tmp_path / "small.yaml"), "--gpu", "mi300x", "--device", "cpu", "--force", "--repeats", "3"]
     code, out, err = said(capsys, "benchmark", *where, "--save-benchmark", str(tmp_path / "bench.json"))
     assert code == 0 and "reference-kernels" in out and "device: cpu" in out and "layer 1 of" in err

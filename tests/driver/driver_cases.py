@@ -9,36 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from workload_cases import TWO_NODES, written_workload
 
 from primus_mcp.driver.belt import SearchTool
 from primus_mcp.driver.desk import Desk, Reply
 from primus_mcp.driver.stops import ToolFailedError
 from primus_mcp.evaluation.evaluators import Mode, Rules, make_evaluator
 from primus_mcp.inputs.cluster import parse_cluster
-from primus_mcp.inputs.workload import read_workload
 from primus_mcp.session import TuningSession
 from primus_mcp.tools.registry import LlmReply
 
-WORKLOAD = """
-work_group: test
-user_name: test
-exp_name: test
-workspace: ./output
-modules:
-  pre_trainer:
-    framework: megatron
-    config: pre_trainer.yaml
-    model: mixtral_8x7B_v0.1.yaml
-    overrides:
-      tensor_model_parallel_size: 1
-      pipeline_model_parallel_size: 1
-      expert_model_parallel_size: 8
-      micro_batch_size: 2
-      global_batch_size: 256
-      seq_length: 4096
-      max_position_embeddings: 4096
-      mock_data: true
-"""
 HAS_DSPY = importlib.util.find_spec("dspy") is not None
 needs_dspy = pytest.mark.skipif(not HAS_DSPY, reason="dspy is not installed: primus-mcp[agent]")
 needs_deno = pytest.mark.skipif(
@@ -51,11 +31,9 @@ def open_session(
 ) -> TuningSession:
     """Mixtral 8x7B on two nodes of MI300X. `budget`: limits by name."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "workload.yaml"
-    path.write_text(WORKLOAD, encoding="utf-8")
-    workload = read_workload(path, environment={})
-    document = {"target_cluster": {"name": "two_nodes", "num_nodes": 2, "gpu_arch": "mi300x"}, "agent": dict(agent or {})}
-    target = parse_cluster(document, where="cluster.yaml")
+    degrees = {"tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 1, "expert_model_parallel_size": 8}
+    workload = written_workload(folder, "mixtral_8x7B_v0.1", **degrees, micro_batch_size=2)
+    target = parse_cluster({**TWO_NODES, "agent": dict(agent or {})}, where="cluster.yaml")
     rules = Rules(workload=workload, cluster=target.cluster, axes=target.axes.model_dump(), pins={})
     return TuningSession.open(workload, target, make_evaluator(rules, mode=mode), folder / "run", limits=dict(budget or {}))
 

@@ -130,7 +130,7 @@ def test_after_a_kill_in_round_three_one_request_and_only_the_evaluation_in_flig
 
     script = four_rounds()
     script.insert(9, kill_and_answer)
-    source = CHILD.format(path=[str(Path(__file__).parent)])
+    source = CHILD.format(path=[str(folder) for folder in Path(__file__).parents[:2]])
     with ScriptedServer(script) as server:
         victim.append(subprocess.Popen([sys.executable, "-c", source, str(tmp_path), server.url]))
         assert victim[0].wait(timeout=240) == -signal.SIGKILL

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from workload_cases import written_workload
 
 from primus_mcp.errors import InputError
 from primus_mcp.evaluation.cheapest import cheapest_fitting_change, fitting_changes
@@ -15,34 +16,16 @@ from primus_mcp.evaluation.evaluators import Evaluator, FullEvaluator, Mode, Rul
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.cluster_file import BenchmarkHost
-from primus_mcp.inputs.workload import Workload, read_workload
+from primus_mcp.inputs.workload import Workload
 from primus_mcp.projection.memory import project_memory
 from primus_mcp.space.knobs import TrialConfig
 from primus_mcp.space.notes import GBS_DIFFERS, PRECISION_DIFFERS
 from primus_mcp.units import bytes_to_gb
 
-WORKLOAD = """
-modules:
-  pre_trainer:
-    framework: megatron
-    config: pre_trainer.yaml
-    model: {model}.yaml
-    overrides:
-      tensor_model_parallel_size: 1
-      pipeline_model_parallel_size: 1
-      expert_model_parallel_size: {ep}
-      micro_batch_size: {mbs}
-      global_batch_size: 256
-      seq_length: 4096
-      max_position_embeddings: 4096
-      mock_data: true
-"""
 
-
-def workload(folder: Path, model: str = "llama3.1_8B", *, ep: int = 1, mbs: int = 2, more: str = "") -> Workload:
-    path = folder / "workload.yaml"
-    path.write_text(WORKLOAD.format(model=model, ep=ep, mbs=mbs) + more)
-    return read_workload(path, environment={})
+def workload(folder: Path, model: str = "llama3.1_8B", *, ep: int = 1, mbs: int = 2, **more: Any) -> Workload:
+    degrees = {"tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 1, "expert_model_parallel_size": ep}
+    return written_workload(folder, model, **degrees, micro_batch_size=mbs, **more)
 
 
 def evaluator(folder: Path, mode: Mode = "full", *, model: str = "llama3.1_8B", ep: int = 1, mbs: int = 2, **cluster: Any) -> Evaluator:
@@ -143,15 +126,15 @@ def test_another_precision_is_flagged_with_the_pin_that_keeps_the_workloads_own(
 
 
 def test_a_finding_of_the_baseline_is_gone_from_a_trial_that_mends_it_and_a_new_one_is_told(tmp_path: Path) -> None:
-    def codes(more: str, model: str, **knobs: Any) -> set[str]:
-        subject = workload(tmp_path, model, ep=8 if "mix" in model else 1, more=more)
+    def codes(more: dict[str, Any], model: str, **knobs: Any) -> set[str]:
+        subject = workload(tmp_path, model, ep=8 if "mix" in model else 1, **more)
         rules = Rules(workload=subject, cluster=make_cluster("mi300x", num_nodes=4), axes={}, pins={})
         return {warning.code for warning in make_evaluator(rules, mode="memory-real").evaluate(TrialConfig(**knobs)).warnings}
 
-    legacy = "      moe_use_legacy_grouped_gemm: true\n"
+    legacy = {"moe_use_legacy_grouped_gemm": True}
     assert "legacy-bf16" not in codes(legacy, "mixtral_8x7B_v0.1")
     assert "legacy-bf16" in codes(legacy, "mixtral_8x7B_v0.1", fp8="hybrid")
-    nothing = "      recompute_granularity: full\n      recompute_method: block\n      recompute_num_layers: 0\n"
+    nothing = {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 0}
     assert "recompute-none" in codes(nothing, "llama3.1_8B")
     assert "recompute-none" not in codes(nothing, "llama3.1_8B", recompute_granularity="none")
 

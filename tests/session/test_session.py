@@ -16,6 +16,7 @@ from unittest import mock
 
 import pytest
 import yaml
+from workload_cases import TWO_NODES, written_workload
 
 from primus_mcp.errors import RunDirectoryError, UnknownFigureError
 from primus_mcp.evaluation.evaluators import DryEvaluator, Evaluator, Mode, ProfilingMode, Rules, make_evaluator
@@ -32,33 +33,16 @@ from primus_mcp.space.knobs import KnobValue, TrialConfig
 from primus_mcp.trials.budget import BudgetExhaustedError
 from primus_mcp.trials.journal import Done, Reserved
 
-WORKLOAD = """
-work_group: test
-user_name: test
-exp_name: test
-workspace: ./output
-modules:
-  pre_trainer:
-    framework: megatron
-    config: pre_trainer.yaml
-    model: mixtral_8x7B_v0.1.yaml
-    overrides:
-      tensor_model_parallel_size: ${PRIMUS_TP:1}
-      pipeline_model_parallel_size: ${PRIMUS_PP:1}
-      expert_model_parallel_size: ${PRIMUS_EP:8}
-      micro_batch_size: 2
-      global_batch_size: 256
-      seq_length: 4096
-      max_position_embeddings: 4096
-      mock_data: true
-"""
-CLUSTER: dict[str, Any] = {"target_cluster": {"name": "two_nodes", "num_nodes": 2, "gpu_arch": "mi300x"}}
+DEGREES = {
+    "tensor_model_parallel_size": "${PRIMUS_TP:1}",
+    "pipeline_model_parallel_size": "${PRIMUS_PP:1}",
+    "expert_model_parallel_size": "${PRIMUS_EP:8}",
+}
 
 
 def setting(folder: Path, **cluster: Any) -> tuple[Workload, TargetCluster]:
-    path = folder / "workload.yaml"
-    path.write_text(WORKLOAD)
-    return read_workload(path, environment={}), parse_cluster({**CLUSTER, **cluster}, where="cluster.yaml")
+    workload = written_workload(folder, "mixtral_8x7B_v0.1", **DEGREES, micro_batch_size=2)
+    return workload, parse_cluster({**TWO_NODES, **cluster}, where="cluster.yaml")
 
 
 def evaluator_for(
@@ -153,7 +137,7 @@ def test_resuming_continues_where_the_first_run_stopped(tmp_path: Path) -> None:
 RUN = """
 import sys
 from pathlib import Path
-sys.path[:0] = [sys.argv[2]]
+sys.path[:0] = sys.argv[2:]
 from test_session import open_session, plan
 session = open_session(Path(sys.argv[1]), limits={"seed_budget": None})
 print("ready", flush=True)
@@ -163,7 +147,8 @@ session.finish("seed plan finished")
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
-    process = subprocess.Popen([sys.executable, "-c", RUN, str(folder), str(Path(__file__).parent)], stdout=subprocess.PIPE, text=True)
+    tests = map(str, Path(__file__).parents[:2])
+    process = subprocess.Popen([sys.executable, "-c", RUN, str(folder), *tests], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     return process
 
@@ -261,7 +246,7 @@ def test_the_budgets_of_primus_s_own_cluster_file_stop_the_llm_but_neither_seeds
 def test_another_cluster_workload_or_pin_is_refused_until_the_log_is_priced_again(tmp_path: Path) -> None:
     session = open_session(tmp_path)
     session.run_seeds(plan(12))
-    other: dict[str, Any] = {"target_cluster": {**CLUSTER["target_cluster"], "num_nodes": 4}}
+    other: dict[str, Any] = {"target_cluster": {**TWO_NODES["target_cluster"], "num_nodes": 4}}
     with pytest.raises(RunDirectoryError, match="--reprice"):
         open_session(tmp_path, cluster=other)
     with pytest.raises(RunDirectoryError, match="pins"):
