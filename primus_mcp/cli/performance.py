@@ -66,14 +66,24 @@ def performance_document(case: Projected, backend: Any) -> dict[str, Any]:
     from primus_mcp.evaluation.convert import performance_fields
 
     found = project(case, backend)
-    fields = performance_fields(found)
-    fields["warnings"] = [warning.model_dump() for warning in fields["warnings"]]
+    fields, band = performance_fields(found), band_of(case, found)
+    fields |= {"throughput_band": band["throughput_band"]}
+    fields["warnings"] = [warning.model_dump() for warning in (*fields["warnings"], *band["warnings"])]
     sizes = {"dp": found.dp, "expert_dp": found.expert_dp, "micro_batches": found.micro_batches, "profile": found.profile}
     if case.measured is None:
         return {"configuration": case.title, **fields, **sizes}
     fields["source"] = "benchmark"
     beside = {**source_document(case.measured), **time_document(case.measured)}
     return {"configuration": case.title, **fields, **sizes, "benchmark": beside}
+
+
+def band_of(case: Projected, found: PerformanceProjection) -> dict[str, Any]:
+    """`throughput_band` and `warnings` of the published runs most like it; none where layers were measured."""
+    from primus_mcp.evaluation.nearest import band_fields
+
+    if case.measured is not None:
+        return {"throughput_band": None, "warnings": []}
+    return band_fields(case.workload.architecture, case.config, case.cluster, found.tokens_per_s_per_gpu)
 
 
 def print_time_beside(case: Projected) -> None:
@@ -85,8 +95,12 @@ def print_time_beside(case: Projected) -> None:
 def print_performance(case: Projected, backend: Any) -> None:
     """Throughput, what the iteration is made of, communication, warnings."""
     found = project(case, backend)
+    band = band_of(case, found)
     print(case.title)
     print(f"throughput      {found.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {1e3 * found.iteration_s:,.1f} ms an iteration")
+    if band["throughput_band"]:
+        low, high = band["throughput_band"]
+        print(f"band            {low:,.0f} to {high:,.0f} tokens/s/GPU by the errors of the most similar published runs")
     print(
         f"efficiency      {found.tflops_per_s_per_gpu:,.0f} TFLOP/s/GPU, MFU {found.mfu:.1%} of {found.gemm_precision},"
         f" bubble {found.bubble_ratio:.1%}"
@@ -99,7 +113,7 @@ def print_performance(case: Projected, backend: Any) -> None:
         if total:
             print(f"  {name:34} {1e3 * total:10,.1f} {1e3 * found.exposed_s.get(name, 0.0):10,.1f}")
     print(f"priced by       {found.backend}, profile {found.profile}")
-    for code, text in found.warnings:
+    for code, text in (*found.warnings, *((warning.code, warning.text) for warning in band["warnings"])):
         print(f"- {code}: {text}")
 
 

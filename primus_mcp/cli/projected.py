@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from primus_mcp.cli.common import add_model_sources, count, knob_values, load_workload, positive_count, positive_number
 from primus_mcp.cli.measuring import add_measuring_arguments, measuring_settings
 from primus_mcp.errors import InputError
+from primus_mcp.units import MHZ
 
 if TYPE_CHECKING:
     from primus_mcp.evaluation.measured import Measured
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 GPU_VARIABLE, CLOCK_VARIABLE = "PRIMUS_GPU_ARCH", "PRIMUS_GPU_CLOCK_MHZ"
 GPUS_PER_NODE = 8
+_FLAGS_OF_A_FILE = {"arch": "--gpu-arch", "gpus_per_node": "--gpus-per-node", "gpu_clock_mhz": "--gpu-clock-mhz"}
+"""What a cluster file says itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +46,10 @@ class Projected:
 
     @property
     def place(self) -> str:
-        """Nodes, GPUs a node, GPU."""
-        return f"{self.cluster.num_nodes} x {self.cluster.gpus_per_node} {self.cluster.gpu.name}"
+        """Nodes, GPUs a node, GPU, and its clock where it is not the catalogue's."""
+        clock_mhz = self.cluster.clock_ratio * self.cluster.gpu.reference_clock_hz / MHZ
+        clock = "" if self.cluster.clock_ratio == 1 else f" at {clock_mhz:,.0f} MHz"
+        return f"{self.cluster.num_nodes} x {self.cluster.gpus_per_node} {self.cluster.gpu.name}{clock}"
 
 
 def _counts(text: str) -> tuple[int, ...]:
@@ -124,36 +129,62 @@ def _fewest_nodes(config: TrainingConfig, per_node: int, *, moe: bool) -> int:
 
 
 def _clusters(arguments: argparse.Namespace, fewest: int, per_node: int) -> list[Cluster]:
-    from primus_mcp.inputs.cluster import make_cluster, read_cluster
-    from primus_mcp.inputs.hardware_config import read_hardware_config
-    from primus_mcp.inputs.hardware_files import gpu_profile, with_network
+    """One a GPU and number of nodes, under the checks of a cluster file; what is odd about them goes to stderr. Raises InputError."""
+    from primus_mcp.inputs.cluster import parse_cluster
+    from primus_mcp.inputs.cluster_file import MAX_NODES
 
+    if arguments.nodes and max(arguments.nodes) > MAX_NODES:
+        raise InputError(f"{max(arguments.nodes):,} is more than {MAX_NODES:,}", where="--target-nodes", remedy="name fewer nodes")
     if arguments.target_cluster is not None:
-        base = read_cluster(arguments.target_cluster, primus_root=arguments.primus_root, profile=arguments.profile).cluster
-        if arguments.arch:
-            raise InputError("excludes --target-cluster", where="--gpu-arch", remedy="name the GPU in one place")
-        overrides = read_hardware_config(arguments.hardware_config) if arguments.hardware_config else {}
-        network = with_network(base.network, overrides)
-        return [replace(base, num_nodes=nodes, network=network) for nodes in arguments.nodes or (base.num_nodes,)]
+        return _clusters_of_file(arguments)
     arches = arguments.arch or _names(os.environ.get(GPU_VARIABLE, ""))
     if not arches:
         raise InputError(
             "no GPU is named", where="--gpu-arch", remedy=f"name one (see `primus-mcp gpus`), or set {GPU_VARIABLE}, or --target-cluster"
         )
-    clock = arguments.gpu_clock_mhz or (positive_number(os.environ[CLOCK_VARIABLE]) if os.environ.get(CLOCK_VARIABLE) else None)
-    overrides = read_hardware_config(arguments.hardware_config) if arguments.hardware_config else {}
-    return [
-        make_cluster(
-            name,
-            num_nodes=nodes,
-            gpus_per_node=per_node,
-            network=with_network(gpu_profile(name).network, overrides),
-            profile=arguments.profile,
-            gpu_clock_mhz=clock,
-        )
+    block: dict[str, Any] = {"gpus_per_node": per_node, "gpu_clock_mhz": arguments.gpu_clock_mhz or _clock_of_environment()}
+    if arguments.hardware_config:
+        block["hardware_config"] = str(arguments.hardware_config.absolute())
+    found = [
+        parse_cluster({"target_cluster": {**block, "gpu_arch": name, "num_nodes": nodes}}, where="--gpu-arch", profile=arguments.profile)
         for name in arches
         for nodes in arguments.nodes or (fewest,)
     ]
+    _tell(warning for target in found for warning in target.warnings)
+    return [target.cluster for target in found]
+
+
+def _clusters_of_file(arguments: argparse.Namespace) -> list[Cluster]:
+    from primus_mcp.inputs.cluster import read_cluster
+    from primus_mcp.inputs.hardware_config import read_hardware_config
+    from primus_mcp.inputs.hardware_files import with_network
+
+    for name, flag in _FLAGS_OF_A_FILE.items():
+        if getattr(arguments, name):
+            raise InputError("excludes --target-cluster", where=flag, remedy="write it into the file, or leave the file out")
+    target = read_cluster(arguments.target_cluster, primus_root=arguments.primus_root, profile=arguments.profile)
+    overrides = read_hardware_config(arguments.hardware_config) if arguments.hardware_config else {}
+    base, network = target.cluster, with_network(target.cluster.network, overrides)
+    _tell(target.warnings)
+    return [replace(base, num_nodes=nodes, network=network) for nodes in arguments.nodes or (base.num_nodes,)]
+
+
+def _clock_of_environment() -> float | None:
+    """MHz; said wherever it is used, so that a forgotten variable changes no answer in silence."""
+    text = os.environ.get(CLOCK_VARIABLE)
+    if not text:
+        return None
+    try:
+        clock = positive_number(text)
+    except argparse.ArgumentTypeError as error:
+        raise InputError(str(error), where=CLOCK_VARIABLE, remedy="give the clock in MHz, or unset it") from None
+    _tell([f"{CLOCK_VARIABLE} sets the clock of the GPUs to {clock:g} MHz"])
+    return clock
+
+
+def _tell(lines: Iterable[str]) -> None:
+    for line in dict.fromkeys(lines):
+        print(f"note: {line}", file=sys.stderr)
 
 
 def resolve_projection(arguments: argparse.Namespace, extra: Mapping[str, Any] | None = None) -> list[Projected]:

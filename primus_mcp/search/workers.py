@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import threading
@@ -20,6 +21,7 @@ def _die_with_parent() -> None:
 def begin_worker() -> None:
     """First thing in a new worker: Ctrl-C is the parent's business, and a worker never outlives it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    atexit.register(os._exit, 0)  # nothing is left to tidy, and native bindings would list on stderr what a daemon thread kept alive
     threading.Thread(target=_die_with_parent, daemon=True).start()
 
 

@@ -127,6 +127,66 @@ def test_the_gpu_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch, 
     assert "mi300x" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("text", ["abc", "nan", "0", "-1", "1e300"])
+def test_a_clock_in_the_environment_that_is_none_is_bad_input(
+    text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PRIMUS_GPU_CLOCK_MHZ", text)
+    assert main(["performance", *MOE]) == 2
+    assert "clock" in capsys.readouterr().err.lower()
+
+
+def test_a_clock_that_is_not_the_catalogues_stands_in_the_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PRIMUS_GPU_CLOCK_MHZ", "1200")
+    assert main(["performance", *MOE]) == 0
+    shown = capsys.readouterr()
+    assert "at 1,200 MHz" in shown.out and "PRIMUS_GPU_CLOCK_MHZ sets the clock" in shown.err
+
+
+@pytest.mark.parametrize(
+    "flags", [["--gpu-clock-mhz", "1e9"], ["--gpu-clock-mhz", "1"], ["--gpus-per-node", "3"], ["--target-nodes", "2000000"]]
+)
+def test_flags_that_describe_a_cluster_are_checked_as_its_file_is(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["performance", *MOE, *flags]) == 2
+    assert "internal error" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", [["--gpu-arch", "mi300x"], ["--gpus-per-node", "4"], ["--gpu-clock-mhz", "900"]])
+def test_what_a_cluster_file_says_is_not_ignored_on_the_command_line(
+    flag: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("target_cluster: {num_nodes: 1, gpu_arch: mi355x}\noptimization: {hbm_capacity_gb: 400}\n")
+    model = ["performance", "--model", "qwen3_30B_A3B", "--set", "ep=8", "--target-cluster", str(path)]
+    assert main([*model, *flag]) == 2
+    assert flag[0] in capsys.readouterr().err
+    assert main(model) == 0
+    assert "hbm_capacity_gb 400.0 is more than a mi355x has" in capsys.readouterr().err
+
+
+def test_performance_and_both_state_the_band_and_the_warning_of_evaluate(capsys: pytest.CaptureFixture[str]) -> None:
+    model, knobs = ["--model", "gpt_oss_20B"], ["--set", "pp=2", "--set", "mbs=4", "--json"]
+    assert main(["evaluate", *model, "--gpu", "mi325x", *knobs]) == 0
+    priced = json.loads(capsys.readouterr().out)
+    place = ["--gpu-arch", "mi325x", "--target-nodes", "1"]
+    main(["both", *model, *place, *knobs])
+    both = json.loads(capsys.readouterr().out)["performance"]
+    main(["performance", *model, *place, *knobs])
+    alone = json.loads(capsys.readouterr().out)
+    assert priced["throughput_band"] and both["throughput_band"] == alone["throughput_band"] == priced["throughput_band"]
+    assert all(found in priced["warnings"] for found in alone["warnings"])
+    assert [found for found in priced["warnings"] if found["code"] == "unlike_validated_runs"] == [
+        found for found in alone["warnings"] if found["code"] == "unlike_validated_runs"
+    ]
+    main(["performance", *model, *place, *knobs[:-1]])
+    out = capsys.readouterr().out
+    low, high = alone["throughput_band"]
+    assert f"{low:,.0f} to {high:,.0f} tokens/s/GPU by the errors of the most similar published runs" in out
+    assert ("unlike_validated_runs" in out) == any(found["code"] == "unlike_validated_runs" for found in alone["warnings"])
+
+
 def test_the_trace_holds_every_task_once_and_no_rank_runs_two_at_a_time(tmp_path: Path) -> None:
     target = tmp_path / "trace.json"
     assert main(["performance", *DENSE, "--gemm-backend", "roofline", "--trace", str(target)]) == 0

@@ -41,6 +41,12 @@ def test_two_processes_give_the_answer_of_one_to_the_last_count() -> None:
     assert answer(swept(jobs=2)) == answer(alone)
 
 
+def test_workers_end_without_a_word_also_where_they_held_native_objects(capfd: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("origami")
+    sweep(evaluator("gpt_oss_20B", 1, "mi325x"), only=["tp", "pp", "ep"], gemm_backend="origami", jobs=2)
+    assert capfd.readouterr().err == ""
+
+
 def test_neither_the_order_of_the_work_nor_what_is_known_before_changes_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = swept(top=5)
     units = Walker.units
