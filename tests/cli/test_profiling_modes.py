@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from device_cases import answer
 
 from primus_mcp.cli.main import main
 from primus_mcp.evaluation import measured
@@ -16,7 +17,7 @@ from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.model_workload import workload_from_model
 from primus_mcp.measurement import launch
 from primus_mcp.measurement.artefact import load
-from primus_mcp.measurement.job import DeviceMemory, Environment, Job, Kernels, RankReport, TransferTime, UnitTime
+from primus_mcp.measurement.job import Job, RankReport
 from primus_mcp.measurement.measure import measure
 from primus_mcp.measurement.residuals import read_residuals
 from primus_mcp.space.knobs import TrialConfig
@@ -25,34 +26,11 @@ from primus_mcp.space.legality import check_legality
 FLAGS = ["--model", "llama3.1_8B", "--seq-length", "4096", "--global-batch-size", "128", "--micro-batch-size", "1"]
 FLAGS += ["--gemm-backend", "roofline", "--set", "recompute_granularity=none"]
 ON_MI300X = [*FLAGS, "--gpu-arch", "mi300x"]
-TE: Kernels = {"linear": "te", "attention": "te", "experts": "te"}
-GPU = Environment(
-    device="gpu",
-    name="AMD Instinct MI300X",
-    arch="gfx942",
-    gpu="mi300x",
-    count=8,
-    memory_bytes=None,
-    clock_mhz=None,
-    torch="2.9",
-    runtime="HIP 7",
-    driver=None,
-    python="3.11",
-    host="node",
-)
-MEMORY = DeviceMemory(peak_allocated_bytes=1, peak_reserved_bytes=1, reserved_bytes=1 << 30, device_bytes=9 << 30)
 Said = Callable[..., tuple[int, str, str]]
 
 
 def pretended(job: Job, **_: Any) -> tuple[RankReport, ...]:
-    """A GPU that takes 10 ms forward and 20 ms backward for every unit, twice that for a whole attention block."""
-    slow = {unit.key: 2.0 if unit.kind == "attention" else 1.0 for unit in job.units}
-    units = tuple(
-        UnitTime(key=key, number="bf16", forward_s=0.01 * factor, backward_s=0.02 * factor, samples=3, spread=0.0)
-        for key, factor in slow.items()
-    )
-    times = tuple(TransferTime(key=t.key, kind=t.kind, ranks=t.ranks, model_bytes=t.model_bytes, time_s=1e-3) for t in job.transfers)
-    return (RankReport(rank=0, environment=GPU, kernels=TE, units=units, transfers=times, memory=MEMORY),)
+    return (answer(job),)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from device_cases import MI300X, TE, answer
 
 from primus_mcp.errors import InputError
 from primus_mcp.evaluation.accuracy import accuracy_of
@@ -18,12 +19,11 @@ from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.model_workload import workload_from_model
 from primus_mcp.measurement.artefact import load
-from primus_mcp.measurement.job import DeviceMemory, Environment, Job, Kernels, RankReport, TransferTime, UnitFailure, UnitTime
+from primus_mcp.measurement.job import Job, Kernels, RankReport, UnitFailure
 from primus_mcp.measurement.launch import MeasurementError
 from primus_mcp.measurement.measure import MeasureSettings
 from primus_mcp.space.knobs import TrialConfig
 
-TE: Kernels = {"linear": "te", "attention": "te", "experts": "te"}
 PLAIN: Kernels = {"linear": "torch", "attention": "torch", "experts": "torch"}
 
 
@@ -33,39 +33,11 @@ class Device:
     def __init__(self, gpu: str | None = "mi300x", kernels: Kernels = TE) -> None:
         self.jobs: list[Job] = []
         self.kernels = kernels
-        self.environment = Environment(
-            device="gpu",
-            name=f"AMD Instinct {gpu}",
-            arch="gfx942",
-            gpu=gpu,
-            count=8,
-            memory_bytes=None,
-            clock_mhz=None,
-            torch="2.9",
-            runtime="HIP 7",
-            driver=None,
-            python="3.11",
-            host="node",
-        )
+        self.environment = MI300X.model_copy(update={"name": f"AMD Instinct {gpu}", "gpu": gpu})
 
     def run(self, job: Job, **_: Any) -> tuple[RankReport, ...]:
         self.jobs.append(job)
-        memory = DeviceMemory(peak_allocated_bytes=1, peak_reserved_bytes=1, reserved_bytes=1 << 30, device_bytes=9 << 30)
-        units = tuple(
-            UnitTime(
-                key=u.key,
-                number=job.number,
-                forward_s=0.01 if u.kind != "attention" else 0.02,
-                backward_s=0.02 if u.kind != "attention" else 0.04,
-                samples=3,
-                spread=0.0,
-            )
-            for u in job.units
-        )
-        transfers = tuple(
-            TransferTime(key=t.key, kind=t.kind, ranks=t.ranks, model_bytes=t.model_bytes, time_s=1e-3) for t in job.transfers
-        )
-        return (RankReport(rank=0, environment=self.environment, kernels=self.kernels, units=units, transfers=transfers, memory=memory),)
+        return (answer(job, self.environment, self.kernels),)
 
 
 def evaluator(device: Device, *, both: bool = False, **settings: Any) -> MeasuredEvaluator:

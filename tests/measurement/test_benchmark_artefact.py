@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from device_cases import MI300X, TE
 from test_reduced_run import DENSE, MOE
 
 from primus_mcp.errors import InputError
@@ -34,21 +35,7 @@ from primus_mcp.projection.performance import project_performance
 
 CLUSTER = make_cluster("mi300x")
 CONFIG = TrainingConfig(gbs=64, tp=2, sequence_parallel=True)
-GPU = Environment(
-    device="gpu",
-    name="AMD Instinct MI300X",
-    arch="gfx942",
-    gpu="mi300x",
-    count=8,
-    memory_bytes=206_141_652_992,
-    clock_mhz=2100.0,
-    torch="2.9",
-    runtime="HIP 7.0",
-    driver="6.14",
-    python="3.11",
-    host="node",
-)
-TE: Kernels = {"linear": "te", "attention": "te", "experts": "te"}
+GPU = MI300X.model_copy(update={"memory_bytes": 206_141_652_992, "clock_mhz": 2100.0, "runtime": "HIP 7.0", "driver": "6.14"})
 MEMORY = DeviceMemory(peak_allocated_bytes=8 << 30, peak_reserved_bytes=9 << 30, reserved_bytes=9 << 30, device_bytes=12 << 30)
 
 
