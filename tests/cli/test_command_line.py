@@ -10,23 +10,14 @@ from pathlib import Path
 
 import pytest
 import yaml
+from cli_cases import run
 
-from primus_mcp.cli.main import main
 from primus_mcp.driver import settings as driver_settings
 
 ROOT = Path(__file__).parent.parent.parent
 WORKLOAD = ROOT / "examples" / "workloads" / "mixtral_8x22B_v0.1-BF16-pretrain.yaml"
 CLUSTER = ROOT / "examples" / "clusters" / "mi355x_4nodes.yaml"
 BOTH = ["--workload", str(WORKLOAD), "--target-cluster", str(CLUSTER)]
-
-
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    try:
-        code = main(list(words))
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_tune_prints_the_best_block_with_exports_and_writes_every_artefact(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

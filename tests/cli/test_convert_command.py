@@ -7,8 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-
-from primus_mcp.cli.main import main
+from cli_cases import run
 
 ROOT = Path(__file__).parent.parent.parent
 WORKLOAD = ROOT / "examples" / "workloads" / "mixtral_8x22B_v0.1-BF16-pretrain.yaml"
@@ -22,15 +21,6 @@ ARGS=(
 )
 torchrun --nproc_per_node 8 pretrain_gpt.py ${ARGS[@]}
 """
-
-
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    try:
-        code = main(list(words))
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 def test_a_launch_script_becomes_a_workload_file_that_tune_takes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

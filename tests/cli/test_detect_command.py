@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from cli_cases import run
 
 from primus_mcp.cli import detect as command
-from primus_mcp.cli.main import main
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="the stand-ins for the tools are shell scripts")
 AMD = json.dumps(
@@ -21,15 +21,6 @@ AMD = json.dumps(
     ]
 )
 RDMA = "".join(f"link mlx5_{index}/1 state ACTIVE physical_state LINK_UP\n" for index in range(8))
-
-
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    try:
-        code = main(list(words))
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.fixture

@@ -6,22 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from cli_cases import run
 
 from primus_mcp.api import resolve_workload
-from primus_mcp.cli.main import main
 
 FOLDER = Path(__file__).parent.parent / "inputs" / "hf"
 LLAMA = str(FOLDER / "llama3.1_8B.json")
 MIXTRAL = str(FOLDER / "mixtral_8x7B_v0.1.json")
-
-
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    try:
-        code = main(list(words))
-    except SystemExit as stop:
-        code = int(stop.code or 0)
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_cases import run
 from device_cases import answer
 
-from primus_mcp.cli.main import main
 from primus_mcp.evaluation import measured
 from primus_mcp.evaluation.measured import BenchmarkSettings, measured_projection
 from primus_mcp.inputs.cluster import make_cluster
@@ -42,12 +42,7 @@ def said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tm
 
     monkeypatch.setattr(launch, "_run", never)
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = main(list(arguments))
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return lambda *words: run(capsys, *words)
 
 
 @pytest.fixture
