@@ -19,6 +19,7 @@ from primus_mcp.reports.best import best_block, exports_block
 from primus_mcp.reports.measured import MeasuredComparison, compare_with_measured
 from primus_mcp.reports.plots import trials_png
 from primus_mcp.reports.tables import closest_to_fit, reasons_text
+from primus_mcp.search.prices import cost_of
 from primus_mcp.search.seeds import Seed, seed_plan
 from primus_mcp.space.axes import with_pins
 from primus_mcp.space.knobs import KnobValue, TrialConfig, set_knobs
@@ -264,7 +265,9 @@ class TuningSession:
         if record is None:
             return self._reasons([entry.result for entry in records])
         baseline = summaries.baseline_of(records, self.pins)
-        text = best_block(record.result, trial=record.trial, baseline=baseline.result if baseline else None, note=ranking.note)
+        cost = cost_of(record.result, self.target.cluster.gpu.name, self.target.price)
+        before = baseline.result if baseline else None
+        text = best_block(record.result, trial=record.trial, baseline=before, note=ranking.note, cost=cost)
         if record.result.fidelity == "synthetic":
             return text
         lines = exports(self.workload, TrialConfig.model_validate(record.trial))

@@ -182,21 +182,9 @@ def _report(session: TuningSession, agent: AgentSummary | None, measured: str | 
     if measured is not None:
         print(f"{measured}\n")
     print(session.report())
-    if (cost := _cost(session)) is not None:
-        print(f"  cost: {cost}")
     if agent is not None:
         print(f"\n{agent.text}")
     print(f"\nartefacts in {session.folder.path}")
-
-
-def _cost(session: TuningSession) -> str | None:
-    """USD a million tokens of the best trial, by the cluster file's price or the catalogue's; None where one of them is unknown."""
-    from primus_mcp.search.prices import cost_text, price_of
-
-    best = session.best().best
-    if best is None or best.tokens_per_s_per_gpu is None or best.fidelity in ("synthetic", "heuristic"):
-        return None
-    return cost_text(price_of(session.target.cluster.gpu.name, session.target.price), best.tokens_per_s_per_gpu)
 
 
 def _exit_code(session: TuningSession, *, interrupted: bool) -> int:

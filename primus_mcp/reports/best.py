@@ -25,7 +25,12 @@ def knob_text(value: Any) -> str:
 
 
 def best_block(
-    result: EvaluationResult, *, trial: Mapping[str, Any], baseline: EvaluationResult | None = None, note: str | None = None
+    result: EvaluationResult,
+    *,
+    trial: Mapping[str, Any],
+    baseline: EvaluationResult | None = None,
+    note: str | None = None,
+    cost: str | None = None,
 ) -> str:
     """The block of one priced trial. `trial` holds the knobs it sets; what the fixed lines do not show follows as `also`."""
     assert result.resolved is not None and result.tokens_per_s_per_gpu is not None and result.memory_per_gpu_gb is not None
@@ -45,6 +50,10 @@ def best_block(
         lines.append(f"  also: {also}")
     lines.append(f"  → tokens/s/GPU = {result.tokens_per_s_per_gpu:,.0f}{_against(result, baseline)}")
     lines.append(f"  → memory/GPU   = {result.memory_per_gpu_gb:.1f} GB{_upper(result)}")
+    lines += [f"  cost: {cost}"] if cost else []
+    if result.throughput_band is not None:
+        low, high = result.throughput_band
+        lines.append(f"  band: {low:,.0f} to {high:,.0f} tokens/s/GPU by the errors of the most similar published runs")
     shown = [warning.text for warning in result.warnings if warning.code in SHOWN_WARNINGS]
     lines += [f"  note: {text}" for text in (note, *shown, result.confidence) if text]
     return "\n".join(lines)

@@ -138,7 +138,7 @@ def tornado(rows: Sequence[tuple[str, float, float]], base: float, label: str) -
     """(name, value at -20%, value at +20%) around a base, widest first."""
     low, high = min([base, *(min(a, b) for _, a, b in rows)]), max([base, *(max(a, b) for _, a, b in rows)])
     left = 290.0
-    scale = (WIDTH - left - 70) / ((high - low) or 1.0)
+    scale = (WIDTH - left - 110) / ((high - low) or 1.0)
     body, y = [], 8.0
     for name, down, up in rows:
         body.append(_text(left - 10, y + 15, name, "end", "small"))

@@ -104,11 +104,11 @@ def front_text(front: Sequence[FrontPoint]) -> str:
     lines = ["=== PARETO FRONT: speed, memory headroom, MFU, $/Mtoken, GPUs ==="]
     for point in front:
         money = "price unknown" if point.usd_per_million_tokens is None else f"${point.usd_per_million_tokens:.3f}/Mtoken"
-        days = "" if point.days is None else f" {point.days:,.1f} days"
-        mfu = "" if point.mfu is None else f" MFU {point.mfu:.1%}"
+        days = "" if point.days is None else f", {point.days:,.1f} days"
+        mfu = "" if point.mfu is None else f", MFU {point.mfu:.1%}"
         lines.append(
-            f"  {point.nodes} x {point.gpu}: {point.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {point.headroom_gb:.1f} GB free,{mfu}, {money}"
-            f"{days}; {configuration_text(point.result, point.trial)}"
+            f"  {point.nodes} nodes of {point.gpu}: {point.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {point.headroom_gb:.1f} GB free"
+            f"{mfu}, {money}{days}; {configuration_text(point.result, point.trial)}"
         )
     sources = sorted({f"{point.gpu}: {point.price_source}" for point in front if point.price_source})
     return "\n".join([*lines, *(f"  price of {source}" for source in sources)])

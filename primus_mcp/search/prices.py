@@ -11,6 +11,7 @@ from statistics import median
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.inputs.cluster_file import StatedPrice
 
 
@@ -63,6 +64,13 @@ def cost_text(price: Price | None, tokens_per_s_per_gpu: float) -> str | None:
     if price is None:
         return None
     return f"${usd_per_million_tokens(price, tokens_per_s_per_gpu):.3f}/Mtoken at ${price.usd_per_gpu_hour:.2f} a GPU hour ({price.source})"
+
+
+def cost_of(result: EvaluationResult, gpu: str, stated: StatedPrice | None) -> str | None:
+    """`cost_text` of a priced trial; None also where its throughput is no estimate."""
+    if result.tokens_per_s_per_gpu is None or result.fidelity in ("synthetic", "heuristic"):
+        return None
+    return cost_text(price_of(gpu, stated), result.tokens_per_s_per_gpu)
 
 
 def usd_per_million_tokens(price: Price, tokens_per_s_per_gpu: float) -> float:

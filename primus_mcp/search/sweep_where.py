@@ -35,7 +35,8 @@ FIGURES = (
     "fits_physically",
 )
 """What only pricing tells."""
-NAMES = (*(name for name in KNOBS if name not in ("enable_zero_bubble", "target_ep_size")), "dp", "nodes", "gpus", *FIGURES)
+_KNOB_NAMES = [name for name in KNOBS if name not in ("enable_zero_bubble", "target_ep_size")]
+NAMES = tuple(dict.fromkeys((*_KNOB_NAMES, "dp", "nodes", "gpus", *FIGURES)))
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)|(?P<name>[A-Za-z_][A-Za-z0-9_-]*)|(?P<text>'[^']*'|\"[^\"]*\")|(?P<sign><=|>=|==|!=|<|>|=|\(|\)))"
 )

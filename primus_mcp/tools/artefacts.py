@@ -13,6 +13,7 @@ from primus_mcp.reports.best import best_block, exports_block
 from primus_mcp.reports.html_source import SWEEP_NAME
 from primus_mcp.reports.summary import baseline_of, overlay_name
 from primus_mcp.reports.sweep_document import write_report as report
+from primus_mcp.search.prices import cost_of
 from primus_mcp.session import PLOT_NAME, SUMMARY_NAME
 from primus_mcp.space.knobs import TrialConfig
 from primus_mcp.space.overlay import exports
@@ -98,7 +99,8 @@ def export_best(context: ToolContext, trial_id: Annotated[int, Field(ge=BEST, de
     path = folder / overlay_name(trial_id)
     baseline = baseline_of(session.history(), session.pins)
     note = best.note if best.best is not None and best.best.trial_id == trial_id else None
-    block = best_block(record.result, trial=record.trial, baseline=baseline.result if baseline else None, note=note)
+    cost = cost_of(record.result, session.target.cluster.gpu.name, session.target.price)
+    block = best_block(record.result, trial=record.trial, baseline=baseline.result if baseline else None, note=note, cost=cost)
     return Exported(
         trial_id=trial_id,
         block=f"{block}\n\n{exports_block(lines, str(path))}",

@@ -106,6 +106,13 @@ def test_upper_estimate_notes_and_another_batch_size_stand_in_the_block() -> Non
         assert part in text
 
 
+def test_the_band_and_the_cost_stand_beside_the_throughput_that_they_qualify() -> None:
+    lines = best_block(result(throughput_band=[2510.4, 3455.6]), trial={}, cost="$0.1/Mtoken").splitlines()
+    assert lines.index("  cost: $0.1/Mtoken") < lines.index(
+        "  band: 2,510 to 3,456 tokens/s/GPU by the errors of the most similar published runs"
+    )
+
+
 def test_nothing_found_says_which_rule_removed_how_many_what_lacks_and_what_would_help() -> None:
     illegal = {"legal": False, "tokens_per_s_per_gpu": None, "memory_per_gpu_gb": None, "within_margin": None}
     large = {"tokens_per_s_per_gpu": None, "within_margin": False, "memory_breakdown": {"weights": 50.0, "saved_moe": 200.0}}
