@@ -21,6 +21,8 @@ CONFIG = "config_json"
 ESTIMATE_ONLY = ("target_ep_size",)
 """Knobs without a trainer key: a search that moved them would win by an assumption, not by a configuration."""
 LEFT = "left"
+TOLD = ("max_proposals", "max_perf_calls")
+"""Budgets whose rest every evaluation tells."""
 SearchTool = Callable[..., Any]
 OnTrial = Callable[[Mapping[str, Any]], None]
 
@@ -38,13 +40,18 @@ def _plain(annotation: Any) -> Any:
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
-def _checked(entry: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _adapters(entry: Tool) -> dict[str, TypeAdapter[Any]]:
+    """What checks each argument; a configuration is checked where it is read."""
+    annotations = {name: parameter.annotation for name, parameter in entry.parameters.items()}
+    return {name: TypeAdapter(annotation) for name, annotation in annotations.items() if annotation != ConfigJson}
+
+
+def _checked(entry: Tool, adapters: Mapping[str, TypeAdapter[Any]], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments as the tool wants them. Raises InputError with the first fault."""
     checked: dict[str, Any] = {}
     for name, value in arguments.items():
-        annotation = entry.parameters[name].annotation
         try:
-            checked[name] = value if annotation == ConfigJson else TypeAdapter(annotation).validate_python(value)
+            checked[name] = adapters[name].validate_python(value) if name in adapters else value
         except ValidationError as error:
             raise InputError(error.errors()[0]["msg"], where=f"{entry.name}({name}=...)") from None
     return checked
@@ -65,6 +72,7 @@ class Belt:
         tools = belt_tools(has_gpu=session.target.benchmark_host.has_gpu, has_llm=ask_llm is not None)
         bound = bind(ToolContext(session=session, origin="llm", ask_llm=ask_llm), tools)
         self._get_trial = bound["get_trial"]
+        self._adapters = {name: _adapters(entry) for name, entry in tools.items()}
         self.functions: dict[str, SearchTool] = {name: self._wrapped(entry, bound[name]) for name, entry in tools.items()}
 
     def _wrapped(self, entry: Tool, function: Callable[..., Result]) -> SearchTool:
@@ -89,7 +97,7 @@ class Belt:
         return call
 
     def _work(self, entry: Tool, function: Callable[..., Result], given: Mapping[str, Any]) -> dict[str, Any]:
-        arguments = _checked(entry, given)
+        arguments = _checked(entry, self._adapters[entry.name], given)
         if entry.name not in EVALUATIONS:
             return _shown(function(**arguments))
         trial = trial_of(self._session, arguments.get(CONFIG))
@@ -108,7 +116,8 @@ class Belt:
         return _shown(result) | {LEFT: self._left()}
 
     def _left(self) -> dict[str, float | None]:
-        return {row.name: row.left for row in self._session.spending() if row.name in ("max_proposals", "max_perf_calls")}
+        rows = self._session.budget.status(self._session.journal.events(), TOLD)
+        return {row.name: row.left for row in rows}
 
 
 def _shown(result: Result) -> dict[str, Any]:

@@ -42,6 +42,7 @@ class DspyAgent:
         self._model, self._desk, self._extras, self._sandboxes = model, desk, extras, sandboxes
         self._lm = language_model(model, desk=desk)
         self._sub_lm = language_model(model)
+        self._described: dict[SearchTool, Any] = {}
         self.method: Method = "rlm" if sandboxes is not None else "react"
         self.name = self.method
         self.ask: Callable[[str, str], LlmReply] | None = self._ask
@@ -93,9 +94,18 @@ class DspyAgent:
             instructions = search_instructions(self.method, tuple(tools), self._extras, briefing=str(inputs["briefing"]))
             signature = dspy.Signature({**fields, **output}, instructions)
             round_ = _rlm if self.method == "rlm" else _react
-            module = round_(dspy, signature, tools, max_iterations, self._sandboxes)
+            module = round_(dspy, signature, self._with_schemas(dspy, tools), max_iterations, self._sandboxes)
             return str(module(**inputs).summary)
         return ""
+
+    def _with_schemas(self, dspy: Any, tools: Mapping[str, SearchTool]) -> Mapping[str, Any]:
+        """DSPy's description of each tool, worked out once for all rounds."""
+        if self.method != "rlm":
+            return tools
+        for tool in tools.values():
+            if tool not in self._described:
+                self._described[tool] = dspy.Tool(tool)
+        return {name: self._described[tool] for name, tool in tools.items()}
 
     def _ask(self, prompt: str, system: str) -> LlmReply:
         """For query_llm, which is budgeted and recorded as a tool call. Raises InputError."""
@@ -161,7 +171,7 @@ def _canned(dspy: Any) -> Any:
     return Canned()
 
 
-def _rlm(dspy: Any, signature: Any, tools: Mapping[str, SearchTool], max_iterations: int, sandboxes: Sandboxes | None) -> Any:
+def _rlm(dspy: Any, signature: Any, tools: Mapping[str, Any], max_iterations: int, sandboxes: Sandboxes | None) -> Any:
     """Code in the sandbox; its own sub-models are off (`max_llm_calls=0`): `query_llm` is budgeted, they are not."""
     assert sandboxes is not None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from primus_mcp.errors import PrimusMcpError
@@ -151,10 +151,12 @@ class Budget:
         assert not unknown, f"not in the table of budgets: {unknown}"
         self.limits: dict[str, float | None] = dict(limits)
 
-    def status(self, events: Sequence[Event]) -> tuple[Spending, ...]:
-        """Every limit with what was spent of it."""
+    def status(self, events: Sequence[Event], names: Collection[str] = LIMIT_NAMES) -> tuple[Spending, ...]:
+        """Every limit of these names with what was spent of it."""
         return tuple(
-            Spending(name=limit.name, counts=limit.counts, limit=self.limits.get(limit.name), spent=limit.spent(events)) for limit in LIMITS
+            Spending(name=limit.name, counts=limit.counts, limit=self.limits.get(limit.name), spent=limit.spent(events))
+            for limit in LIMITS
+            if limit.name in names
         )
 
     def require(self, name: str, events: Sequence[Event]) -> None:
