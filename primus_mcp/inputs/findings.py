@@ -8,6 +8,7 @@ TOLD = (
     "model-defaults",
     "differs-from-published",
     "mtp-without-layout",
+    "unknown-override",
     "differs-from-config",
     "hf-left-out",
     "hf-unknown-key",

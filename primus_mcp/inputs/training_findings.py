@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
 from typing import Any
+
+import yaml
 
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.argument_values import Arguments, default_arguments, flag, optional_count, optional_text
 from primus_mcp.inputs.findings import Finding
+from primus_mcp.inputs.megatron_arguments import megatron_table
 from primus_mcp.inputs.trainer_arguments import turbo_flag
 from primus_mcp.inputs.training import TrainingConfig
 
@@ -129,14 +134,27 @@ def corrections_to_run(arguments: Arguments) -> tuple[dict[str, Any], tuple[Find
 
 
 def unknown_overrides(overrides: Mapping[str, Any], presets: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """Overrides that no preset knows and that look like a misspelt key of the engine."""
-    findings = []
-    for key in overrides:
-        if key in presets or key in default_arguments():
-            continue
-        close = get_close_matches(key, default_arguments(), n=1, cutoff=0.92)
+    """Overrides that no preset has, the engine does not read and no catalogue calls free: misspelt, or features of tomorrow."""
+    known = {*presets, *default_arguments()}
+    unread = [key for key in overrides if key not in known]
+    if unread:
+        free = {flag.key for flag in megatron_table().flags.values()} | _no_cost_keys()
+        unread = [key for key in unread if key not in free]
+    findings, strange = [], []
+    for key in unread:
+        close = get_close_matches(key, known, n=1, cutoff=0.85)
         if close:
-            findings.append(
-                Finding(code="unknown-override", text=f"overrides.{key} is no known key and is not used; did you mean {close[0]}?")
-            )
+            text = f"overrides.{key} is no known key and is not used; did you mean {close[0]}?"
+            findings.append(Finding(code="unknown-override", text=text))
+        else:
+            strange.append(key)
+    if strange:
+        text = f"overrides that are not known here and not priced: {', '.join(strange)}; check their spelling"
+        findings.append(Finding(code="unknown-override", text=text))
     return tuple(findings)
+
+
+@cache
+def _no_cost_keys() -> frozenset[str]:
+    text = (files("primus_mcp.catalog") / "primus" / "no_cost.yaml").read_text(encoding="utf-8")
+    return frozenset(yaml.safe_load(text))

@@ -117,11 +117,18 @@ def test_a_renamed_preset_is_still_compared_with_the_model_of_its_tokenizer(tmp_
         ("deepseek_v3", {"moe_use_legacy_grouped_gemm": True, "fp8": "hybrid"}, "legacy-bf16"),
         ("deepseek_v3", {"moe_router_force_load_balancing": True}, "forced-balance"),
         ("llama3.1_8B", {"tensor_model_paralel_size": 8}, "unknown-override"),
+        ("llama3.1_8B", {"seq_lenght": 4096}, "unknown-override"),
+        ("llama3.1_8B", {"a_feature_of_tomorrow": True}, "unknown-override"),
     ],
 )
 def test_what_the_trainer_does_silently_is_told(tmp_path: Path, model: str, overrides: dict[str, Any], code: str) -> None:
     assert code in codes(resolve(tmp_path, model, **overrides))
     assert code not in codes(resolve(tmp_path, model))
+
+
+def test_keys_that_cost_nothing_are_no_unknown_overrides(tmp_path: Path) -> None:
+    workload = resolve(tmp_path, "llama3.1_8B", stderr_sink_level="DEBUG", check_for_nan_in_loss_and_grad=False, init_method_std=0.01)
+    assert "unknown-override" not in codes(workload)
 
 
 def test_a_layout_without_mtp_drops_the_mtp_layer_instead_of_pricing_a_run_that_stops(tmp_path: Path) -> None:
