@@ -166,11 +166,24 @@ def compare_schedules(arguments: argparse.Namespace, case: Projected) -> None:
         raise InputError("no schedule exists for this configuration", where="--schedule all", remedy="; ".join(refused))
     print(case.title)
     print_table(found, arguments.gemm_backend)
-    for line in refused:
+    for line in (*refused, *_left_out_by_policy(found)):
         print(line)
     for name, shown in found:
         if shown.config.schedule in WHAT_IF_SCHEDULES:
             print(f"{name}: {WHAT_IF_SCHEDULES[shown.config.schedule]}{_gap(shown, arguments.gemm_backend)}")
+
+
+def _left_out_by_policy(found: list[tuple[str, Projected]]) -> list[str]:
+    """What `tune` and `sweep` do not propose although it is priced here, by reason."""
+    from primus_mcp.space.legality import check_legality
+    from primus_mcp.space.what_if import WHAT_IF_SCHEDULES
+
+    reasons: dict[str, list[str]] = {}
+    for name, shown in found:
+        verdict = check_legality(shown.workload, shown.trial, shown.cluster)
+        if not verdict.legal and shown.config.schedule not in WHAT_IF_SCHEDULES:
+            reasons.setdefault(verdict.reason or "policy", []).append(name)
+    return [f"{', '.join(names)}: tune and sweep leave this out: {reason}" for reason, names in reasons.items()]
 
 
 def _gap(case: Projected, backend: Any) -> str:

@@ -12,6 +12,7 @@ from primus_mcp.errors import InputError
 
 TOKEN_VARIABLE = "PRIMUS_MCP_TOKEN"  # noqa: S105  the name of a variable
 MAX_TOKEN_FILE = 100_000
+MAX_PORT = 65_535
 ALL_TOOLSETS = ("evaluate", "search", "inspect", "notes", "benchmark", "llm")
 
 
@@ -114,6 +115,11 @@ def run(arguments: argparse.Namespace) -> int:
             requests_per_minute=arguments.requests_per_minute,
             max_sessions=arguments.max_sessions,
         )
+    if arguments.port > MAX_PORT:
+        raise InputError(f"{arguments.port} is no port", where="--port", remedy=f"write 0 to {MAX_PORT}")
+    for root in options.roots:
+        if not root.is_dir():
+            print(f"WARNING: --root {root} is no folder (yet): clients reach nothing there", file=sys.stderr)
     if arguments.http:
         from primus_mcp.server.http import serve_http
 

@@ -77,6 +77,9 @@ def sweep_text(result: SweepResult) -> str:
     note = re.sub(r"#(\d+)", lambda match: f"number {int(match[1]) + 1}", result.note or "")
     lines += [note] if note else []
     lines.append(proof_text(result))
+    if result.top and result.top[0].result.throughput_band:
+        low, high = result.top[0].result.throughput_band
+        lines.append(f"band of the first: {low:,.0f} to {high:,.0f} tokens/s/GPU by the errors of the most similar published runs")
     if result.top and result.top[0].result.confidence:
         lines.append(f"accuracy: {result.top[0].result.confidence}")
     return "\n".join(lines) + "\n"

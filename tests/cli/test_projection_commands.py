@@ -92,6 +92,13 @@ def test_all_schedules_compare_with_the_reason_of_those_that_cannot_run(capsys: 
     assert {"1f1b", "interleaved, VPP 2", "zero-bubble", "zbv-formatted", "v-half", "v-min"} <= shown
 
 
+def test_a_schedule_that_searches_leave_out_by_policy_is_named_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["performance", *DENSE, "--set", "fp8=hybrid", "--schedule", "all", "--gemm-backend", "roofline"]) == 0
+    out = capsys.readouterr().out
+    assert "zbv-formatted: tune and sweep leave this out: policy: schedule zbv-formatted at PP 4 with fp8 hybrid" in out
+    assert "1f1b: tune and sweep leave" not in out
+
+
 def test_all_schedules_show_what_no_trainer_runs_as_what_ifs_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["performance", *DENSE, "--schedule", "all", "--gemm-backend", "roofline"]) == 0
     out = capsys.readouterr().out
