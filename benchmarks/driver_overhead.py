@@ -142,7 +142,8 @@ def measure(trials: int, rounds: int) -> None:
     own = sorted(1e3 * (whole - evaluated) for whole, evaluated in steady)
     print(
         f"{began:4} trials, {len(watch.rounds)} rounds, {len(calls)} requests: a round {total:6.1f} ms CPU, {evaluating:6.1f} evaluating, "
-        f"{median(own):5.1f} the driver (least {own[0]:.1f}); first question {provider.characters[1] // 1000} k characters, plan {provider.characters[0] // 1000} k, "
+        f"{median(own):5.1f} the driver (least {own[0]:.1f}); first question {provider.characters[1] // 1000} k characters, "
+        f"plan {provider.characters[0] // 1000} k, "
         f"journal {size // 1000} kB"
     )
 
