@@ -29,6 +29,13 @@ def written_workload(folder: Path, model: str, **overrides: Any) -> Workload:
     return read_workload(path, environment={})
 
 
+def reread(folder: Path, built: Workload) -> Workload:
+    """A built workload written out as a file of its own and read from there."""
+    path = folder / "workload.yaml"
+    path.write_text(yaml.safe_dump(dict(built.document)), encoding="utf-8")
+    return read_workload(path, environment={})
+
+
 def evaluator_of(folder: Path, model: str, gpu: str = "mi300x", nodes: int = 1, **overrides: Any) -> Evaluator:
     """A full evaluator of the same on nodes of eight GPUs, by roofline."""
     workload, cluster = written_workload(folder, model, **overrides), make_cluster(gpu, num_nodes=nodes)

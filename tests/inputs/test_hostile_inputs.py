@@ -50,6 +50,13 @@ def one_line(action: Callable[[], object]) -> object:
         return None
 
 
+def mutated_file(path: Path, source: Path, steps: list[Any]) -> Path:
+    """The mutated document of a source, written to a path."""
+    document = mutated(yaml.safe_load(source.read_text(encoding="utf-8")), steps)
+    path.write_text(yaml.safe_dump(document, allow_unicode=True), encoding="utf-8")
+    return path
+
+
 def price(path: Path) -> object:
     """From the file to the price of the workload as it is."""
     workload = read_workload(path, environment=ENVIRONMENT)
@@ -60,9 +67,7 @@ def price(path: Path) -> object:
 @relaxed
 @given(workload=st.sampled_from(WORKLOADS), steps=mutations())
 def test_a_mutated_workload_is_priced_or_refused_in_one_line(folder: Path, workload: Path, steps: list[Any]) -> None:
-    document = mutated(yaml.safe_load(workload.read_text(encoding="utf-8")), steps)
-    path = folder / "workload.yaml"
-    path.write_text(yaml.safe_dump(document, allow_unicode=True), encoding="utf-8")
+    path = mutated_file(folder / "workload.yaml", workload, steps)
     one_line(lambda: price(path))
 
 
@@ -77,18 +82,14 @@ def test_a_workload_with_bytes_changed_is_read_or_refused_in_one_line(folder: Pa
 @relaxed
 @given(cluster=st.sampled_from(CLUSTERS), steps=mutations())
 def test_a_mutated_cluster_is_read_or_refused_in_one_line(folder: Path, cluster: Path, steps: list[Any]) -> None:
-    document = mutated(yaml.safe_load(cluster.read_text(encoding="utf-8")), steps)
-    path = folder / "cluster.yaml"
-    path.write_text(yaml.safe_dump(document, allow_unicode=True), encoding="utf-8")
+    path = mutated_file(folder / "cluster.yaml", cluster, steps)
     one_line(lambda: read_cluster(path))
 
 
 @relaxed
 @given(steps=mutations())
 def test_a_mutated_gpu_file_is_read_or_refused_in_one_line(folder: Path, steps: list[Any]) -> None:
-    document = mutated(yaml.safe_load((PROJECT / "examples" / "gpus" / "mi300a.yaml").read_text(encoding="utf-8")), steps)
-    path = folder / "gpu.yaml"
-    path.write_text(yaml.safe_dump(document, allow_unicode=True), encoding="utf-8")
+    path = mutated_file(folder / "gpu.yaml", PROJECT / "examples" / "gpus" / "mi300a.yaml", steps)
     one_line(lambda: read_gpu_file(path))
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hostile import mutated, mutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from workload_cases import reread
 
 from primus_mcp.errors import InputError, UnsupportedFeatureError
 from primus_mcp.inputs.architecture import Architecture
@@ -19,7 +19,6 @@ from primus_mcp.inputs.hf_workload import read_hf_model, workload_from_hf
 from primus_mcp.inputs.huggingface_config import model_classes
 from primus_mcp.inputs.model_workload import workload_from_model
 from primus_mcp.inputs.published import published_models
-from primus_mcp.inputs.workload import read_workload
 from primus_mcp.projection.parameters import total_parameters
 
 FOLDER = Path(__file__).parent / "hf"
@@ -67,9 +66,7 @@ def test_every_key_is_read_or_named(path: Path) -> None:
 @by_name
 def test_the_workload_written_out_is_the_workload(path: Path, tmp_path: Path) -> None:
     built = workload_from_hf(path)
-    file = tmp_path / "workload.yaml"
-    file.write_text(yaml.safe_dump(dict(built.document)), encoding="utf-8")
-    read = read_workload(file, environment={})
+    read = reread(tmp_path, built)
     assert replace(read.architecture, name=built.architecture.name) == built.architecture
     assert (read.baseline, read.digest) == (built.baseline, built.digest)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from workload_cases import reread
 
 from primus_mcp.errors import InputError, PrimusMcpError, UnsupportedFeatureError
 from primus_mcp.inputs.argument_values import complete_arguments, default_arguments
@@ -125,12 +125,10 @@ def test_a_word_stays_a_word_and_a_switch_may_be_a_number() -> None:
 def test_the_written_workload_file_is_the_workload(tmp_path: Path) -> None:
     text = GPT + "--swiglu --disable-bias-linear --lr 3.0e-4 --weight-decay 0.1 --save /tmp/x --no-rope-fusion --train-iters 7"
     built = read(text)
-    file = tmp_path / "workload.yaml"
-    file.write_text(yaml.safe_dump(dict(built.document)), encoding="utf-8")
-    again = read_workload(file, environment={})
+    again = reread(tmp_path, built)
     assert replace(again.architecture, name=built.architecture.name) == built.architecture
     assert (again.baseline, again.digest) == (built.baseline, built.digest)
-    overrides = yaml.safe_load(file.read_text(encoding="utf-8"))["modules"]["pre_trainer"]["overrides"]
+    overrides = again.document["modules"]["pre_trainer"]["overrides"]
     assert (overrides["lr"], overrides["weight_decay"], overrides["save"], overrides["train_iters"]) == (3.0e-4, 0.1, "/tmp/x", 7)
 
 

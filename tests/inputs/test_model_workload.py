@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
+from workload_cases import reread
 
 from primus_mcp.errors import InputError, UnsupportedFeatureError
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.model_workload import workload_from_model
 from primus_mcp.inputs.published import find_model, published_models
-from primus_mcp.inputs.workload import Workload, read_workload
+from primus_mcp.inputs.workload import Workload
 from primus_mcp.projection.parameters import total_parameters
 
 MODELS = sorted(published_models())
@@ -31,9 +31,7 @@ def workload(name: str) -> Workload:
 @pytest.mark.parametrize("name", MODELS)
 def test_the_document_read_from_a_file_is_the_same_workload(tmp_path: Path, name: str) -> None:
     built = workload(name)
-    file = tmp_path / "workload.yaml"
-    file.write_text(yaml.safe_dump(dict(built.document)), encoding="utf-8")
-    read = read_workload(file, environment={})
+    read = reread(tmp_path, built)
     assert replace(read.architecture, name=name) == built.architecture
     assert (read.baseline, read.digest) == (built.baseline, built.digest)
 

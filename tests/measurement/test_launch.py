@@ -172,21 +172,27 @@ def test_what_was_measured_before_the_end_is_handed_over(folder: Path, failure: 
     assert wait_for(lambda: not processes(str(folder)), 10)
 
 
-def test_a_rank_that_hangs_does_not_hold_the_others_beyond_the_limit(folder: Path) -> None:
+def struck(folder: Path, number: signal.Signals, limit_s: float, wait_s: float) -> MeasurementError:
+    """How a run of two ranks without end fails when one of them gets a signal; no process is left."""
     caught: list[MeasurementError] = []
 
     def run() -> None:
         try:
-            run_job(job(SMALL, ranks=2, repeats=ENDLESS, limit_s=20.0), lock=folder / "lock")
+            run_job(job(SMALL, ranks=2, repeats=ENDLESS, limit_s=limit_s), lock=folder / "lock")
         except MeasurementError as error:
             caught.append(error)
 
     thread = threading.Thread(target=run)
     thread.start()
     assert wait_for(lambda: len(ranks_of(folder)) == 2)
-    os.kill(ranks_of(folder)[0], signal.SIGSTOP)
-    thread.join(150)
-    assert caught and caught[0].failure == "timeout" and wait_for(lambda: not processes(str(folder)), 10)
+    os.kill(ranks_of(folder)[0], number)
+    thread.join(wait_s)
+    assert caught and wait_for(lambda: not processes(str(folder)), 10)
+    return caught[0]
+
+
+def test_a_rank_that_hangs_does_not_hold_the_others_beyond_the_limit(folder: Path) -> None:
+    assert struck(folder, signal.SIGSTOP, limit_s=20.0, wait_s=150).failure == "timeout"
 
 
 def test_a_device_that_is_not_there_is_named(folder: Path) -> None:
@@ -213,20 +219,7 @@ def test_one_run_at_a_time(folder: Path) -> None:
 
 
 def test_a_rank_that_is_killed_ends_the_run_with_a_reason(folder: Path) -> None:
-    caught: list[MeasurementError] = []
-
-    def run() -> None:
-        try:
-            run_job(job(SMALL, ranks=2, repeats=ENDLESS), lock=folder / "lock")
-        except MeasurementError as error:
-            caught.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert wait_for(lambda: len(ranks_of(folder)) == 2)
-    os.kill(ranks_of(folder)[0], signal.SIGKILL)
-    thread.join(90)
-    assert caught and caught[0].failure == "crashed" and wait_for(lambda: not processes(str(folder)), 10)
+    assert struck(folder, signal.SIGKILL, limit_s=100.0, wait_s=90).failure == "crashed"
 
 
 def test_nothing_survives_a_kill_of_the_program_that_measures(folder: Path) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from process_cases import children, running
 from sweep_cases import evaluator
 
 from primus_mcp.errors import InputError, PrimusMcpError
@@ -86,18 +87,6 @@ if __name__ == "__main__":
     found = sweep(FullEvaluator(rules), gemm_backend="roofline", jobs=2, progress=lambda done, *_: print(done, flush=True))
     print(found.stopped, flush=True)
 """
-
-
-def children(of: int) -> set[int]:
-    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(of)], capture_output=True, text=True, check=False).stdout
-    return {int(word) for word in found.split()}
-
-
-def running(pid: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").split(") ")[1][:1]
-    except OSError:
-        return False
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes through /proc")

@@ -52,6 +52,15 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "primus_mcp", *arguments]
 
 
+def not_started(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """`primus-mcp serve` with arguments that it must refuse, at its end."""
+    done = subprocess.run(
+        command("serve", *arguments), stdin=subprocess.DEVNULL, capture_output=True, env=environment(), check=False, timeout=60
+    )
+    assert done.returncode == 2
+    return done
+
+
 class HttpServer:
     """`primus-mcp serve --http` as a process."""
 

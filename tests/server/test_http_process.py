@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from mcp_cases import LLAMA, OTHER_TOKEN, TOKEN, HttpServer, Mode, call, command, environment, refused
+from mcp_cases import LLAMA, OTHER_TOKEN, TOKEN, HttpServer, Mode, call, not_started, refused
 
 pytest_plugins = ("mcp_fixtures",)
 HEADERS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
@@ -74,14 +73,7 @@ def test_what_is_no_request_is_refused(http_server: HttpServer) -> None:
 
 
 def test_beyond_loopback_it_starts_only_with_a_token(home: Path) -> None:
-    refusal = subprocess.run(
-        command("serve", "--http", "--host", "0.0.0.0", "--home", str(home)),
-        capture_output=True,
-        env=environment(),
-        check=False,
-        timeout=60,
-    )
-    assert refusal.returncode == 2
+    refusal = not_started("--http", "--host", "0.0.0.0", "--home", str(home))
     assert b"PRIMUS_MCP_TOKEN" in refusal.stderr
     server = HttpServer(home, "--host", "0.0.0.0", PRIMUS_MCP_TOKEN=TOKEN)
     try:
@@ -94,14 +86,7 @@ def test_beyond_loopback_it_starts_only_with_a_token(home: Path) -> None:
 
 
 def test_a_port_in_use_is_one_line(http_server: HttpServer, home: Path) -> None:
-    done = subprocess.run(
-        command("serve", "--http", "--port", str(http_server.port), "--home", str(home)),
-        capture_output=True,
-        env=environment(),
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 2
+    done = not_started("--http", "--port", str(http_server.port), "--home", str(home))
     assert b"choose another --port" in done.stderr
 
 

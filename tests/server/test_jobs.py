@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ import anyio
 import pytest
 from mcp import Client
 from mcp_cases import LLAMA, Mode, call, refused
+from process_cases import running
 
 from primus_mcp.errors import InputError
 from primus_mcp.measurement import launch
@@ -246,14 +246,5 @@ async def test_cancelling_a_measured_run_ends_its_processes_as_a_group(
         spent = (await call(client, "get_budget_status"))["budgets"]["max_benchmark_calls"]["spent"]
         assert spent == 1, "a cancelled run has cost its reservation"
     with anyio.fail_after(20):
-        while any(_runs(int(pid)) for pid in pids.read_text().split()):
+        while any(running(int(pid)) for pid in pids.read_text().split()):
             await anyio.sleep(0.05)
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    status = Path(f"/proc/{pid}/status")
-    return not (status.exists() and "\nState:\tZ" in status.read_text())

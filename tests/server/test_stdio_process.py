@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
-from mcp_cases import LLAMA, MIXTRAL, Mode, call, command, environment, refused
+from mcp_cases import LLAMA, MIXTRAL, Mode, call, command, environment, not_started, refused
+from process_cases import children, running
 
 pytest_plugins = ("mcp_fixtures",)
 POSIX = pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
@@ -138,18 +139,13 @@ def test_a_running_sweep_neither_holds_up_the_end_nor_outlives_it(home: Path, nu
         while b'"progress":0' in (line := process.child.stdout.readline()):
             continue
         assert b"legal configurations" in line, "it is at work"
-        children = _children(process.child.pid)
+        workers = children(process.child.pid)
         if number is None:
             process.child.stdin.close()
         else:
             process.child.send_signal(number)
         assert process.child.wait(10) == (0 if number is None else 128 + number)
-        assert not [child for child in children if _alive(child)]
-
-
-def _children(parent: int) -> list[int]:
-    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    return [int(line.split()[0]) for line in listed.splitlines() if int(line.split()[1]) == parent]
+        assert not [worker for worker in workers if running(worker)]
 
 
 @POSIX
@@ -168,20 +164,11 @@ def test_complaint_12_a_client_that_is_killed_leaves_no_server(home: Path) -> No
     parent.wait()
     parent.stdout.close()
     for _ in range(200):
-        if not _alive(server):
+        if not running(server):
             return
         time.sleep(0.1)
     os.kill(server, signal.SIGKILL)
     raise AssertionError("the server outlived its client")
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    status = Path(f"/proc/{pid}/status")
-    return not (status.exists() and "\nState:\tZ" in status.read_text())
 
 
 def test_complaint_8_stdout_carries_only_protocol_even_when_a_library_prints_while_it_is_imported(home: Path, tmp_path: Path) -> None:
@@ -280,14 +267,6 @@ def test_a_session_named_at_start_is_open_and_wrong_names_end_the_start(home: Pa
         ["--toolsets", "x"],
         ["--budget", "x=1"],
     ):
-        done = subprocess.run(
-            command("serve", "--home", str(home), *wrong),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=environment(),
-            check=False,
-            timeout=60,
-        )
-        assert done.returncode == 2
+        done = not_started("--home", str(home), *wrong)
         assert done.stdout == b""
         assert done.stderr.count(b"\n") == 1
