@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from primus_mcp.search.pareto import FrontPoint
     from primus_mcp.search.sensitivity import Sensitivity
     from primus_mcp.search.sweep_result import SweepResult
+    from primus_mcp.trials.storage import RunDirectory
 
 
 CACHED = 10
@@ -62,13 +63,19 @@ def problems(arguments: argparse.Namespace) -> list[Problem]:
 
     if arguments.target_cluster is not None:
         return [resolve_problem(arguments)]
-    found = []
-    for gpu in _words(arguments.gpu, "--gpu"):
-        for nodes in _words(arguments.nodes or "1", "--nodes"):
-            if not nodes.isdecimal() or int(nodes) < 1:
-                raise InputError(f"{nodes!r} is not a number of nodes", where="--nodes", remedy="write for example 4,8,16")
-            found.append(resolve_problem(argparse.Namespace(**{**vars(arguments), "gpu": gpu, "nodes": int(nodes)})))
-    return found
+    return [
+        resolve_problem(argparse.Namespace(**{**vars(arguments), "gpu": gpu, "nodes": nodes}))
+        for gpu in _words(arguments.gpu, "--gpu")
+        for nodes in _sizes(arguments.nodes or "1")
+    ]
+
+
+def _sizes(text: str) -> list[int]:
+    words = _words(text, "--nodes")
+    for word in words:
+        if not (word.isascii() and word.isdecimal() and len(word) < 10 and int(word)):
+            raise InputError(f"{word!r} is not a number of nodes", where="--nodes", remedy="write for example 4,8,16")
+    return list(dict.fromkeys(int(word) for word in words))
 
 
 def _words(text: str, flag: str) -> list[str]:
@@ -145,6 +152,7 @@ def run(arguments: argparse.Namespace) -> int:
     from primus_mcp.reports.sweep_text import sensitivity_text, sweep_text
 
     tokens, days = _target(arguments)
+    directory = _out_dir(arguments)
     found: list[tuple[Problem, SweepResult, Sensitivity | None]] = []
     for problem in (_widened(problem, arguments) for problem in problems(arguments)):
         tell_notes(problem)
@@ -156,22 +164,26 @@ def run(arguments: argparse.Namespace) -> int:
         if result.stopped == "interrupted":
             break
     points = _points(found, arguments, tokens)
-    wanted = arguments.json or arguments.out_dir is not None
+    wanted = arguments.json or directory is not None
     document = sweep_document([(problem.evaluator, result, sure) for problem, result, sure in found], points) if wanted else {}
-    if arguments.out_dir is not None:
-        _write(arguments.out_dir, document)
     if arguments.json:
         print(json.dumps(document, indent=2))
     elif arguments.front or tokens is not None or len(found) > 1:
         _print_front(points, tokens, days)
+    if directory is not None:
+        _write(directory, document)
     if any(result.stopped for _, result, _ in found):
         return EXIT_STOPPED_EARLY
     return EXIT_OK if any(result.top for _, result, _ in found) else EXIT_NOTHING_FITS
 
 
 def _target(arguments: argparse.Namespace) -> tuple[float | None, float | None]:
+    from primus_mcp.inputs.cluster_file import MAX_USD_PER_GPU_HOUR
     from primus_mcp.search.pareto import parse_days, parse_tokens
 
+    if (arguments.usd_per_gpu_hour or 0.0) > MAX_USD_PER_GPU_HOUR:
+        remedy = f"write USD for one GPU and one hour, at most {MAX_USD_PER_GPU_HOUR:,}"
+        raise InputError(f"{arguments.usd_per_gpu_hour:g} is no price of a GPU hour", where="--usd-per-gpu-hour", remedy=remedy)
     if arguments.deadline is not None and arguments.target_tokens is None:
         raise InputError("is given without --target-tokens", where="--deadline", remedy="give both")
     tokens = None if arguments.target_tokens is None else parse_tokens(arguments.target_tokens)
@@ -212,10 +224,19 @@ def _print_front(points: list[FrontPoint], tokens: float | None, days: float | N
         print("\n" + deadline_text(points, tokens, days))
 
 
-def _write(folder: Path, document: dict[str, object]) -> None:
-    from primus_mcp.reports.sweep_document import keep_sweep, write_report
+def _out_dir(arguments: argparse.Namespace) -> RunDirectory | None:
+    """Made and locked once before the work, so that a folder that nothing can be written to is no surprise after it."""
     from primus_mcp.trials.storage import RunDirectory
 
-    directory = RunDirectory(folder)
+    if arguments.out_dir is None:
+        return None
+    directory = RunDirectory(arguments.out_dir)
+    with directory.locked():
+        return directory
+
+
+def _write(directory: RunDirectory, document: dict[str, object]) -> None:
+    from primus_mcp.reports.sweep_document import keep_sweep, write_report
+
     keep_sweep(directory, document)
     print(f"report in {write_report(directory)}", file=sys.stderr)

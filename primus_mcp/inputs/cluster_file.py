@@ -11,6 +11,7 @@ from primus_mcp.inputs.hardware_config import Number
 
 MAX_NODES = 1_000_000
 MAX_GPUS_PER_NODE = 72
+MAX_USD_PER_GPU_HOUR = 100_000
 Text = Annotated[str, Field(strict=True, min_length=1, max_length=4096)]
 Flag = Annotated[bool, Field(strict=True)]
 Limit = Annotated[int, Field(strict=True, ge=0, le=10**12)]
@@ -23,7 +24,7 @@ class _Record(BaseModel):
 class StatedPrice(_Record):
     """What the user pays for one GPU and hour, and since when."""
 
-    usd_per_gpu_hour: Annotated[Number, Field(gt=0, le=100_000)]
+    usd_per_gpu_hour: Annotated[Number, Field(gt=0, le=MAX_USD_PER_GPU_HOUR)]
     source: Text | None = None
     date: Text | None = None
 

@@ -17,6 +17,8 @@ from primus_mcp.search.sweep_result import SweptTrial
 from primus_mcp.units import bytes_to_gb
 
 SECONDS_A_DAY = 86_400.0
+MOST = 1e18
+"""Tokens or days beyond which an amount is a typing error."""
 _TOKENS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 _DAYS = {"d": 1.0, "h": 1 / 24, "w": 7.0, "m": 30.0}
 
@@ -116,6 +118,7 @@ def parse_days(text: str) -> float:
 
 def _amount(text: str, units: dict[str, float], where: str, remedy: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?(?:e\d+)?)([a-z]?)", text.strip().lower())
-    if match is None or match[2] not in units or float(match[1]) <= 0 or not math.isfinite(float(match[1])):
-        raise InputError(f"{text!r} is not an amount", where=where, remedy=remedy)
-    return float(match[1]) * units[match[2]]
+    amount = float(match[1]) * units.get(match[2], math.nan) if match is not None else math.nan
+    if not 0 < amount <= MOST:
+        raise InputError(f"{text!r} is not an amount above 0 and up to {MOST:g}", where=where, remedy=remedy)
+    return amount

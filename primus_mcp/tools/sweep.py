@@ -13,14 +13,14 @@ from pydantic import Field
 from primus_mcp.errors import InputError, PrimusMcpError
 from primus_mcp.evaluation.evaluators import Evaluator
 from primus_mcp.evaluation.result import EvaluationResult
-from primus_mcp.inputs.cluster_file import StatedPrice
+from primus_mcp.inputs.cluster_file import MAX_USD_PER_GPU_HOUR, StatedPrice
 from primus_mcp.inputs.hardware_files import gpu_profile
 from primus_mcp.reports.rule_titles import rule_title
 from primus_mcp.reports.sweep_document import Swept as SweptCluster
 from primus_mcp.reports.sweep_document import keep_sweep, sweep_document
 from primus_mcp.reports.sweep_text import proof_text
 from primus_mcp.reports.tables import verdict
-from primus_mcp.search.pareto import FrontPoint, deadline_text, pareto_front
+from primus_mcp.search.pareto import MOST, FrontPoint, deadline_text, pareto_front
 from primus_mcp.search.sensitivity import Sensitivity
 from primus_mcp.search.sweep_result import SweepResult, SweptTrial
 from primus_mcp.search.sweep_tools import LEVELS, MAX_TOP, analytic, cluster_points, sureness, sweep_space, with_rivals
@@ -37,7 +37,7 @@ SHOWN_RULES, SHOWN_POINTS = 6, 12
 _PLACE = re.compile(r"#(\d+)")
 Names = Annotated[Sequence[str], Field(max_length=50)]
 Sizes = Annotated[Sequence[Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=MAX_CLUSTERS)]
-Amount = Annotated[float, Field(ge=0, le=1e18)]
+Amount = Annotated[float, Field(ge=0, le=MOST)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ def sweep(
     front: Annotated[bool, Field(description="also speed against memory and price")] = False,
     target_tokens: Amount = 0.0,
     deadline_days: Amount = 0.0,
-    usd_per_gpu_hour: Amount = 0.0,
+    usd_per_gpu_hour: Annotated[float, Field(ge=0, le=MAX_USD_PER_GPU_HOUR)] = 0.0,
 ) -> Swept:
     """The fastest of all legal configurations, proven under the model; the top become trials. Seconds to minutes a cluster."""
     if deadline_days and not target_tokens:

@@ -42,12 +42,51 @@ def test_a_condition_that_nothing_meets_is_no_bug(capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(
     "flags",
-    [["--where", "tp <"], ["--axes", "tpp"], ["--nodes", "0"], ["--nodes", "1,1"], ["--deadline", "3d"], ["--target-tokens", "many"]],
+    [
+        ["--where", "tp <"],
+        ["--axes", "tpp"],
+        ["--nodes", "0"],
+        ["--nodes", "1,1"],
+        ["--deadline", "3d"],
+        ["--target-tokens", "many"],
+        ["--target-tokens", "1e300T"],
+        ["--usd-per-gpu-hour", "1e6"],
+        ["--nodes", "\u0661"],
+        ["--nodes", "9" * 5000],
+    ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     base = [word for word in SMALL if word not in ("--axes", "tp,mbs,recompute_granularity")] if "--axes" in flags else SMALL
     assert main([*base, *flags]) == 2
     assert capsys.readouterr().err.strip().splitlines()[-1].startswith("error: ")
+
+
+def test_the_same_size_written_twice_is_swept_once(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--nodes", "1,01", "--json", "--no-cache"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["sweeps"]) == 1
+
+
+def test_a_folder_that_nothing_can_be_written_to_is_told_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("primus_mcp.cli.sweep.sweep_one", lambda *_: pytest.fail("swept first"))
+    (tmp_path / "file").write_text("in the way")
+    assert main([*SMALL, "--out-dir", str(tmp_path / "file")]) == 2
+    (tmp_path / "folder" / ".lock").mkdir(parents=True)
+    assert main([*SMALL, "--out-dir", str(tmp_path / "folder")]) == 2
+    assert "internal error" not in capsys.readouterr().err
+
+
+def test_a_disk_that_fills_up_after_the_sweep_costs_the_report_not_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("primus_mcp.trials.storage.os.fsync", full)
+    assert main([*SMALL, "--json", "--no-cache", "--out-dir", str(tmp_path / "out")]) == 2
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["sweeps"][0]["proven"] and "No space left" in printed.err
 
 
 def test_a_report_of_nothing_says_what_to_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
