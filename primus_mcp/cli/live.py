@@ -59,14 +59,18 @@ class View:
 
     def round_ended(self, ended: Round, note: str) -> None:
         """The round's line with the incumbent."""
+        self._line(self.round_line(ended, note))
+
+    def round_line(self, ended: Round, note: str) -> str:
+        """Whether the round gained, the incumbent, and the note's first line."""
         best = self.session.best().best
         rate = f", best {best.tokens_per_s_per_gpu:,.0f} tokens/s/GPU (trial {best.trial_id})" if best is not None else ", nothing fits yet"
         told = f": {note.strip().splitlines()[0][:100]}" if note.strip() else ""
-        self._line(f"round {ended.index}: {'better' if ended.improved else 'no gain'}{rate}{told}")
+        return f"round {ended.index}: {'better' if ended.improved else 'no gain'}{rate}{told}"
 
 
 class LiveView(View):
-    """The same as a picture that is redrawn."""
+    """The same as a picture that is redrawn below the lines that stay. Text of the model is text, never markup."""
 
     def __init__(self, session: TuningSession, live: Live) -> None:
         super().__init__(session, quiet=False)
@@ -76,7 +80,10 @@ class LiveView(View):
 
     def say(self, text: str) -> None:
         """Above the picture."""
-        self._live.console.print(f"note: {text}", markup=False, highlight=False)
+        self._stays(f"note: {text}")
+
+    def _stays(self, line: str) -> None:
+        self._live.console.print(line, markup=False, highlight=False)
 
     def planned(self, plan: str) -> None:
         """Shown until the first round ends."""
@@ -93,31 +100,36 @@ class LiveView(View):
         self._last.append(trial_line(outcome))
         self._draw()
 
-    def round_ended(self, ended: Round, note: str) -> None:  # noqa: ARG002
-        """The bars move."""
+    def round_ended(self, ended: Round, note: str) -> None:
+        """Its line stays; the bars move."""
+        self._stays(self.round_line(ended, note))
         self._draw()
 
     def _draw(self) -> None:
         self._live.update(self._picture())
 
     def _picture(self) -> RenderableType:
+        from rich.console import Group
         from rich.panel import Panel
         from rich.progress_bar import ProgressBar
+        from rich.spinner import Spinner
         from rich.table import Table
+        from rich.text import Text
+
+        def line(text: str) -> Text:
+            return Text(text, no_wrap=True, overflow="ellipsis")
 
         grid = Table.grid(padding=(0, 1))
         best = self.session.best().best
         incumbent = f"{best.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, trial {best.trial_id}" if best is not None else "nothing fits yet"
-        grid.add_row("best", incumbent)
         for row in self.session.spending():
             if row.name in BARS and row.limit:
                 bar = ProgressBar(total=row.limit, completed=min(row.spent, row.limit), width=BAR_COLUMNS)
                 grid.add_row(row.name.removeprefix("max_"), bar, f"{row.spent:,.4g} of {row.limit:,g}")
-        if self._plan:
-            grid.add_row("plan", self._plan)
-        for line in self._last:
-            grid.add_row("", line)
-        return Panel(grid, title=f"round {self._round}" if self._round else "planning")
+        plan = [line(f"plan: {self._plan}")] if self._plan else []
+        doing = f"round {self._round}" if self._round else "planning"
+        spinner = Spinner("dots", text="waiting for the model or pricing")
+        return Panel(Group(line(f"best {incumbent}"), grid, *plan, *(line(trial) for trial in self._last), spinner), title=doing)
 
 
 @contextmanager
