@@ -1,7 +1,8 @@
 """The programming interface: `import primus_mcp` gives `tune`, `evaluate`, `axes`, `Session` and what they return.
 
-A workload is a path, a model's name, a `Workload`; a cluster is a path, a GPU's name with `nodes`, a `TargetCluster`. All that can be
-wrong with them is a `PrimusMcpError` of one line. Nothing is printed, nothing but the out-dir is written.
+A workload is a path, a model's name, a `Workload`; a cluster is a path, a GPU's name with `nodes`, a `TargetCluster`; the keywords of
+`Sources` say more about both. All that can be wrong with them is a `PrimusMcpError` of one line.
+Nothing is printed, nothing but the out-dir is written.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 from primus_mcp.errors import InputError
 from primus_mcp.evaluation.evaluators import Evaluator, Mode, ProfilingMode, Rules, make_evaluator
@@ -31,9 +32,36 @@ from primus_mcp.space.parsing import parse_trial
 if TYPE_CHECKING:
     from primus_mcp.evaluation.measured import BenchmarkSettings
 
-__all__ = ["Outcome", "Problem", "Session", "axes", "evaluate", "problem", "resolve", "resolve_cluster", "resolve_workload", "tune"]
+__all__ = [
+    "Outcome",
+    "Problem",
+    "Session",
+    "Sources",
+    "axes",
+    "evaluate",
+    "problem",
+    "resolve",
+    "resolve_cluster",
+    "resolve_workload",
+    "tune",
+]
 
 _YAML = (".yaml", ".yml")
+
+
+class Sources(TypedDict, total=False):
+    """Keywords of `problem`, `tune`, `evaluate` and `axes` that say more about a workload and a cluster; each may be left out or None."""
+
+    nodes: int | None
+    """With a GPU's name; default 1."""
+    gpus_per_node: int | None
+    """With a GPU's name; default 8."""
+    seq_length: int | None
+    """Tokens a sequence, with a model's name or a config.json; default: the model's own."""
+    gbs: int | None
+    """Sequences an iteration; default: the workload's own."""
+    primus_root: Path | None
+    """Primus checkout whose model and module files come first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +172,7 @@ def _pins(pins: Mapping[str, KnobValue] | None) -> dict[str, KnobValue]:
     return {name: getattr(trial, name) for name in given}
 
 
-def problem(
+def _resolved(
     workload: str | Path | Workload,
     cluster: str | Path | TargetCluster,
     *,
@@ -153,15 +181,26 @@ def problem(
     seq_length: int | None = None,
     gbs: int | None = None,
     primus_root: Path | None = None,
+) -> tuple[Workload, TargetCluster]:
+    original = resolve_workload(workload, seq_length=seq_length, gbs=gbs, primus_root=primus_root)
+    return original, resolve_cluster(cluster, nodes=nodes, gpus_per_node=gpus_per_node, primus_root=primus_root)
+
+
+def problem(
+    workload: str | Path | Workload,
+    cluster: str | Path | TargetCluster,
+    *,
     pins: Mapping[str, KnobValue] | None = None,
     allow_policy: bool = False,
     mode: Mode = "full",
     gemm_backend: GemmBackend = "auto",
+    **sources: Unpack[Sources],
 ) -> Problem:
-    """Resolve both names or files, see `resolve`. `problem.rules` and `problem.evaluator` price anything without an out-dir."""
-    original = resolve_workload(workload, seq_length=seq_length, gbs=gbs, primus_root=primus_root)
-    target = resolve_cluster(cluster, nodes=nodes, gpus_per_node=gpus_per_node, primus_root=primus_root)
-    return resolve(original, target, gbs=gbs, pins=_pins(pins), allow_policy=allow_policy, mode=mode, gemm_backend=gemm_backend)
+    """Resolve both names or files (`Sources`), see `resolve`. `problem.rules` and `problem.evaluator` price anything without an out-dir."""
+    original, target = _resolved(workload, cluster, **sources)
+    return resolve(
+        original, target, gbs=sources.get("gbs"), pins=_pins(pins), allow_policy=allow_policy, mode=mode, gemm_backend=gemm_backend
+    )
 
 
 def tune(
@@ -169,35 +208,19 @@ def tune(
     cluster: str | Path | TargetCluster,
     *,
     out_dir: str | Path | None = None,
-    nodes: int | None = None,
-    gpus_per_node: int | None = None,
-    seq_length: int | None = None,
-    gbs: int | None = None,
-    primus_root: Path | None = None,
     pins: Mapping[str, KnobValue] | None = None,
     allow_policy: bool = False,
     mode: Literal["dry", "memory-real", "full"] = "full",
     gemm_backend: GemmBackend = "auto",
     seed_budget: int = 12,
     reprice: bool = False,
+    **sources: Unpack[Sources],
 ) -> Outcome:
     """The search without a language model: the seed plan until `seed_budget` configurations are priced.
 
     Trials and artefacts go to `out_dir` (None: a new temporary folder, see `session.folder.path`), which a later call continues.
     """
-    found = problem(
-        workload,
-        cluster,
-        nodes=nodes,
-        gpus_per_node=gpus_per_node,
-        seq_length=seq_length,
-        gbs=gbs,
-        primus_root=primus_root,
-        pins=pins,
-        allow_policy=allow_policy,
-        mode=mode,
-        gemm_backend=gemm_backend,
-    )
+    found = problem(workload, cluster, pins=pins, allow_policy=allow_policy, mode=mode, gemm_backend=gemm_backend, **sources)
     folder = Path(tempfile.mkdtemp(prefix="primus-mcp-")) if out_dir is None else Path(out_dir)
     session = Session.open(
         found.workload,
@@ -218,26 +241,13 @@ def evaluate(
     cluster: str | Path | TargetCluster,
     knobs: Mapping[str, KnobValue] | None = None,
     *,
-    nodes: int | None = None,
-    gpus_per_node: int | None = None,
-    seq_length: int | None = None,
-    gbs: int | None = None,
-    primus_root: Path | None = None,
     allow_policy: bool = False,
     gemm_backend: GemmBackend = "auto",
+    **sources: Unpack[Sources],
 ) -> EvaluationResult:
     """Price one configuration: what `knobs` leaves out is the (adapted) workload's own. Illegal is a result, with its reason."""
-    found = problem(
-        workload,
-        cluster,
-        nodes=nodes,
-        gpus_per_node=gpus_per_node,
-        seq_length=seq_length,
-        gbs=gbs,
-        primus_root=primus_root,
-        allow_policy=allow_policy,
-        gemm_backend=gemm_backend,
-    )
+    original, target = _resolved(workload, cluster, **sources)
+    found = resolve(original, target, gbs=sources.get("gbs"), allow_policy=allow_policy, gemm_backend=gemm_backend)
     return found.evaluator.evaluate(parse_trial(dict(knobs or {})))
 
 
@@ -245,16 +255,11 @@ def axes(
     workload: str | Path | Workload,
     cluster: str | Path | TargetCluster,
     *,
-    nodes: int | None = None,
-    gpus_per_node: int | None = None,
-    seq_length: int | None = None,
-    gbs: int | None = None,
-    primus_root: Path | None = None,
     pins: Mapping[str, KnobValue] | None = None,
+    **sources: Unpack[Sources],
 ) -> dict[str, tuple[KnobValue, ...]]:
     """Every knob with the values that are legal in some configuration."""
-    original = resolve_workload(workload, seq_length=seq_length, gbs=gbs, primus_root=primus_root)
-    target = resolve_cluster(cluster, nodes=nodes, gpus_per_node=gpus_per_node, primus_root=primus_root)
-    adapted = adapt_baseline(original, target.cluster, gbs=gbs).workload
+    original, target = _resolved(workload, cluster, **sources)
+    adapted = adapt_baseline(original, target.cluster, gbs=sources.get("gbs")).workload
     values = legal_axes(adapted, target.cluster, axes=dict(target.axes.model_dump()), pins=_pins(pins))
     return {name: tuple(items) for name, items in values.items()}

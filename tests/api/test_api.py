@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,14 @@ def test_every_wrong_input_is_one_line_of_the_error_family(workload: str, cluste
     with pytest.raises(primus_mcp.PrimusMcpError) as caught:
         primus_mcp.axes(workload, cluster, **options)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "word"), [(api.evaluate, "pins"), (api.axes, "gemm_backend"), (api.problem, "node"), (api.tune, "knobs")]
+)
+def test_a_keyword_that_a_function_does_not_have_is_refused(function: Callable[..., object], word: str) -> None:
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{word}'"):
+        function("llama3_8B", "mi300x", **{word: None})
 
 
 def test_tune_writes_artefacts_that_obey_the_shipped_schemas_and_continues(tmp_path: Path) -> None:
