@@ -51,9 +51,7 @@ def best_block(
     lines.append(f"  → tokens/s/GPU = {result.tokens_per_s_per_gpu:,.0f}{_against(result, baseline)}")
     lines.append(f"  → memory/GPU   = {result.memory_per_gpu_gb:.1f} GB{_upper(result)}")
     lines += [f"  cost: {cost}"] if cost else []
-    if result.throughput_band is not None:
-        low, high = result.throughput_band
-        lines.append(f"  band: {low:,.0f} to {high:,.0f} tokens/s/GPU by the errors of the most similar published runs")
+    lines += [f"  band: {band}"] if (band := band_text(result)) else []
     shown = [warning.text for warning in result.warnings if warning.code in SHOWN_WARNINGS]
     lines += [f"  note: {text}" for text in (note, *shown, result.confidence) if text]
     return "\n".join(lines)
@@ -67,6 +65,14 @@ def _against(result: EvaluationResult, baseline: EvaluationResult | None) -> str
         return "  (the baseline does not fit)" if baseline.within_margin is False else ""
     assert result.tokens_per_s_per_gpu is not None
     return f"  ({result.tokens_per_s_per_gpu / baseline.tokens_per_s_per_gpu:.2f} x the baseline's {baseline.tokens_per_s_per_gpu:,.0f})"
+
+
+def band_text(result: EvaluationResult) -> str:
+    """The range that the errors of similar published runs allow; empty where there are none."""
+    if result.throughput_band is None:
+        return ""
+    low, high = result.throughput_band
+    return f"{low:,.0f} to {high:,.0f} tokens/s/GPU by the errors of the most similar published runs"
 
 
 def _upper(result: EvaluationResult) -> str:

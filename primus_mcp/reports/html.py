@@ -12,7 +12,9 @@ from typing import Any
 
 from primus_mcp.evaluation.rank import incumbents, is_candidate
 from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.reports.best import band_text
 from primus_mcp.reports.html_charts import pipeline_timeline, scatter, stacked_bars, step_curve, tornado
+from primus_mcp.reports.html_front import front_table, price_lines
 from primus_mcp.reports.html_source import ReportSource
 from primus_mcp.reports.rule_titles import rule_title
 from primus_mcp.reports.sweep_text import configuration_text
@@ -82,6 +84,7 @@ def _winner(source: ReportSource) -> str:
         _paragraph(label, "bad"),
         _cards(result, source.baseline.result if source.baseline else None),
         _paragraph(configuration_text(result, record.trial)),
+        _paragraph(band_text(result)),
         _paragraph(ranking.note or "", "bad"),
         _paragraph(f"Accuracy: {result.confidence}" if result.confidence else "", "soft"),
         "<details><summary>workload file of the winner</summary>" + _copyable(overlay, "overlay") + "</details>" if overlay else "",
@@ -172,9 +175,10 @@ def _sweep(entry: Mapping[str, Any], front: Sequence[Mapping[str, Any]], log_eng
     lines = [f"{count:,} refused: {rule_title(str(rule))}" for rule, count in fallen]
     proof = "proven under the model" if entry.get("proven") else "not proven"
     heading = f"Whole space: {entry.get('workload')} on {entry.get('cluster')}"
-    rows, engines = [], set()
+    rows, engines, first = [], set(), None
     for one in entry.get("top", []):
         result = EvaluationResult.model_validate(one["result"])
+        first = first or result
         engines.add(result.engine_version)
         cells = (f"{result.tokens_per_s_per_gpu:,.0f}", f"{result.memory_per_gpu_gb:.1f}", configuration_text(result, one["trial"]))
         rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
@@ -196,6 +200,9 @@ def _sweep(entry: Mapping[str, Any], front: Sequence[Mapping[str, Any]], log_eng
         if rows
         else "",
         scatter(points, ("GB a GPU", "tokens/s/GPU"), "Pareto front of throughput and memory") if len(points) > 1 else "",
+        _paragraph(f"The first: {band_text(first)}" if first is not None and first.throughput_band else ""),
+        _paragraph(f"Accuracy: {first.confidence}" if first is not None and first.confidence else "", "soft"),
+        _list([f"{warning.code}: {warning.text}" for warning in first.warnings]) if first is not None else "",
         _timeline(entry),
         _sensitivity(entry.get("sensitivity")),
     )
@@ -222,9 +229,10 @@ def report_html(source: ReportSource) -> str:
     """The whole page."""
     script, style = _asset("html_page.js"), page_style()
     sweeps = [entry for entry in source.sweep.get("sweeps", []) if isinstance(entry, dict)]
+    front = [point for point in source.sweep.get("front", []) if isinstance(point, dict)]
     names = [str(source.summary.get(name)) for name in ("workload", "cluster") if source.summary.get(name)]
     if not names and sweeps:
-        names = [str(sweeps[0].get("workload")), str(sweeps[0].get("cluster"))]
+        names = [str(sweeps[0].get("workload")), ", ".join(str(entry.get("cluster")) for entry in sweeps)]
     title = " on ".join(names) or source.folder.name
     engine = source.records[-1].result.engine_version if source.records else None
     policy = (
@@ -237,7 +245,8 @@ def report_html(source: ReportSource) -> str:
         _winner(source),
         _why(source, source.ranking.best),
         _curves(source),
-        *(_sweep(entry, source.sweep.get("front", []), engine) for entry in sweeps),
+        *(_sweep(entry, front, engine) for entry in sweeps),
+        _section("Pareto front", front_table(front), _list(price_lines(front))) if front else "",
         _trials(source),
         _section("Notes", _list([str(line) for line in source.summary.get("warnings", [])])),
     ]

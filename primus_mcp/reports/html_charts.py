@@ -147,9 +147,8 @@ def tornado(rows: Sequence[tuple[str, float, float]], base: float, label: str) -
             tip = escape(f"{name}: {value:,.0f} ({value / base - 1:+.1%})")
             start, width = left + (a - low) * scale, max((b - a) * scale, 0.5)
             body.append(f'<rect class="{css}" x="{start:.1f}" y="{y:.1f}" width="{width:.1f}" height="20"><title>{tip}</title></rect>')
-        body.append(
-            _text(left + (high - low) * scale + 6, y + 15, f"{min(down, up) / base - 1:+.1%} {max(down, up) / base - 1:+.1%}", css="small")
-        )
+        ends = " ".join(f"{round(value / base - 1, 3) + 0.0:+.1%}" for value in sorted((down, up)))
+        body.append(_text(left + (high - low) * scale + 6, y + 15, ends, css="small"))
         y += 26
     middle = left + (base - low) * scale
     body.append(f'<line class="cap" x1="{middle:.1f}" x2="{middle:.1f}" y1="2" y2="{y:.1f}"/>')

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from primus_mcp.evaluation.result import EvaluationResult
-from primus_mcp.reports.best import SHOWN_SCHEDULES, knob_text
+from primus_mcp.reports.best import SHOWN_SCHEDULES, band_text, knob_text
 from primus_mcp.reports.rule_titles import rule_title
 from primus_mcp.search.pareto import FrontPoint
 from primus_mcp.search.sensitivity import Sensitivity
@@ -77,9 +77,8 @@ def sweep_text(result: SweepResult) -> str:
     note = re.sub(r"#(\d+)", lambda match: f"number {int(match[1]) + 1}", result.note or "")
     lines += [note] if note else []
     lines.append(proof_text(result))
-    if result.top and result.top[0].result.throughput_band:
-        low, high = result.top[0].result.throughput_band
-        lines.append(f"band of the first: {low:,.0f} to {high:,.0f} tokens/s/GPU by the errors of the most similar published runs")
+    if result.top and (band := band_text(result.top[0].result)):
+        lines.append(f"band of the first: {band}")
     if result.top and result.top[0].result.confidence:
         lines.append(f"accuracy: {result.top[0].result.confidence}")
     return "\n".join(lines) + "\n"
