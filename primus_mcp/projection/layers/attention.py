@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from primus_mcp.inputs.architecture import Architecture, LatentAttention
 from primus_mcp.inputs.constants import TIME
-from primus_mcp.projection.layers.linear import accumulation, linear
+from primus_mcp.projection.layers.linear import model_linear
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.record import Piece, communication
 from primus_mcp.projection.layers.settings import LayerSettings
@@ -18,18 +18,7 @@ def _pass(rates: Rates, name: str, elements: float, forward_bytes: float, backwa
 
 
 def _projection(rates: Rates, settings: LayerSettings, tokens: float, outputs: float, inputs: float, module: str | None = None) -> Piece:
-    return linear(
-        rates,
-        "attention_linear",
-        tokens=tokens,
-        outputs=outputs,
-        inputs=inputs,
-        precision=settings.linear_precision,
-        cast_bytes=settings.linear_cast_bytes,
-        accumulate=accumulation(settings, turbo=settings.turbo_gemm),
-        trains_weights=settings.trains_weights,
-        module=module,
-    )
+    return model_linear(rates, settings, "attention_linear", tokens, outputs, inputs, module)
 
 
 def rope_is_fused(arch: Architecture, settings: LayerSettings) -> bool:

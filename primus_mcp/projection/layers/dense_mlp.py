@@ -5,7 +5,7 @@ from __future__ import annotations
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.constants import TIME
 from primus_mcp.projection.layers.attention import tensor_parallel
-from primus_mcp.projection.layers.linear import accumulation, linear
+from primus_mcp.projection.layers.linear import model_linear
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.record import Piece
 from primus_mcp.projection.layers.settings import LayerSettings
@@ -30,23 +30,8 @@ def mlp_pieces(
 ) -> tuple[Piece, ...]:
     """fc1 h -> (2) f / TP, activation, fc2 f / TP -> h, without communication."""
     tokens, local = settings.tokens(arch), width / settings.tp
-    accumulate = accumulation(settings, turbo=settings.turbo_gemm)
     sides = (((2 if arch.gated_mlp else 1) * local, float(arch.hidden_size)), (float(arch.hidden_size), local))
-    linears = tuple(
-        linear(
-            rates,
-            name,
-            tokens=tokens,
-            outputs=outputs,
-            inputs=inputs,
-            precision=settings.linear_precision,
-            cast_bytes=settings.linear_cast_bytes,
-            accumulate=accumulate,
-            trains_weights=settings.trains_weights,
-            module=module,
-        )
-        for outputs, inputs in sides
-    )
+    linears = tuple(model_linear(rates, settings, name, tokens, outputs, inputs, module) for outputs, inputs in sides)
     forward_bytes, backward_bytes = activation_bytes(arch, fused=settings.fused_swiglu)
     activation = Piece(
         name="activation",

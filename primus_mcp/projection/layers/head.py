@@ -5,7 +5,7 @@ from __future__ import annotations
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.constants import TIME
 from primus_mcp.projection.layers.attention import tensor_parallel
-from primus_mcp.projection.layers.linear import Accumulation, accumulation, linear
+from primus_mcp.projection.layers.linear import Accumulation, linear, model_linear
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.record import Piece, communication
 from primus_mcp.projection.layers.settings import LayerSettings
@@ -58,16 +58,8 @@ def head_pieces(rates: Rates, arch: Architecture, settings: LayerSettings) -> tu
 
 def prediction_projection(rates: Rates, arch: Architecture, settings: LayerSettings) -> tuple[Piece, ...]:
     """MTP: norms of both inputs and the projection 2h -> h / TP of one depth (its layer and head are priced as such)."""
-    projection = linear(
-        rates,
-        "mtp_projection",
-        tokens=settings.tokens(arch),
-        outputs=arch.hidden_size / settings.tp,
-        inputs=2.0 * arch.hidden_size,
-        precision=settings.linear_precision,
-        cast_bytes=settings.linear_cast_bytes,
-        accumulate=accumulation(settings, turbo=settings.turbo_gemm),
-        trains_weights=settings.trains_weights,
+    projection = model_linear(
+        rates, settings, "mtp_projection", settings.tokens(arch), arch.hidden_size / settings.tp, 2.0 * arch.hidden_size
     )
     width = settings.sharded_tokens(arch) * arch.hidden_size
     norm = Piece(

@@ -97,6 +97,24 @@ def linear(
     return Piece(name=name, module=module, forward_s=forward_s, backward_s=backward_s, weight_s=weight_s if trains_weights else 0.0)
 
 
+def model_linear(
+    rates: Rates, settings: LayerSettings, name: str, tokens: float, outputs: float, inputs: float, module: str | None = None
+) -> Piece:
+    """A dense linear in the precision, with the casts and the accumulation of the model's linears."""
+    return linear(
+        rates,
+        name,
+        tokens=tokens,
+        outputs=outputs,
+        inputs=inputs,
+        precision=settings.linear_precision,
+        cast_bytes=settings.linear_cast_bytes,
+        accumulate=accumulation(settings, turbo=settings.turbo_gemm),
+        trains_weights=settings.trains_weights,
+        module=module,
+    )
+
+
 def weight_cast_s(rates: Rates, elements: float, settings: LayerSettings, precision: Precision) -> float:
     """FP8 copies of the weights, made once an iteration (`is_first_microbatch`); none when parameters are gathered in FP8."""
     if precision == "bf16" or settings.fp8_param_gather:

@@ -5,26 +5,12 @@ from __future__ import annotations
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.constants import TIME
 from primus_mcp.projection.layers.attention import tensor_parallel
-from primus_mcp.projection.layers.linear import accumulation, linear
+from primus_mcp.projection.layers.linear import model_linear
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.record import Piece
 from primus_mcp.projection.layers.settings import LayerSettings
 from primus_mcp.projection.mixers import core_elements, core_flops, entry_width, exit_width
 from primus_mcp.units import BF16_BYTES
-
-
-def _linear(rates: Rates, settings: LayerSettings, tokens: float, outputs: float, inputs: float) -> Piece:
-    return linear(
-        rates,
-        "mixer_linear",
-        tokens=tokens,
-        outputs=outputs,
-        inputs=inputs,
-        precision=settings.linear_precision,
-        cast_bytes=settings.linear_cast_bytes,
-        accumulate=accumulation(settings, turbo=settings.turbo_gemm),
-        trains_weights=settings.trains_weights,
-    )
 
 
 def _core(rates: Rates, arch: Architecture, settings: LayerSettings, tokens: float) -> Piece:
@@ -53,9 +39,9 @@ def mixer_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, halv
     """The mixer of one layer, with the norms and residuals of the `halves` that the layer has, and its TP traffic."""
     tokens = settings.tokens(arch)
     return (
-        _linear(rates, settings, tokens, entry_width(arch) / settings.tp, arch.hidden_size),
+        model_linear(rates, settings, "mixer_linear", tokens, entry_width(arch) / settings.tp, arch.hidden_size),
         _core(rates, arch, settings, tokens),
-        _linear(rates, settings, tokens, arch.hidden_size, exit_width(arch) / settings.tp),
+        model_linear(rates, settings, "mixer_linear", tokens, arch.hidden_size, exit_width(arch) / settings.tp),
         *residual_pieces(rates, arch, settings, halves),
         *tensor_parallel(rates, arch, settings, 1),
     )
