@@ -60,18 +60,20 @@ def add_model_sources(source: argparse._MutuallyExclusiveGroup) -> None:
     source.add_argument("--hf", type=Path, metavar="JSON", help="a Hugging Face config.json, or its folder, instead of a Primus file")
 
 
+def add_reading_arguments(parser: argparse.ArgumentParser, *, vocab: str) -> None:
+    """What `load_workload` reads a workload with. `vocab`: the help of --vocab."""
+    parser.add_argument("--seq-length", type=positive_count, metavar="N", help="tokens a sequence, with --model or --hf")
+    parser.add_argument("--primus-root", type=Path, metavar="DIR", help="Primus checkout whose model and module files come first")
+    parser.add_argument("--vocab", choices=("as-run", "tokenizer"), default="as-run", help=vocab)
+
+
 def add_workload_arguments(parser: argparse.ArgumentParser) -> None:
     """--workload, --model or --hf, and what resolves them."""
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--workload", type=Path, metavar="YAML", help="Primus pretrain YAML")
     add_model_sources(source)
-    parser.add_argument("--seq-length", type=positive_count, metavar="N", help="tokens a sequence, with --model or --hf")
-    parser.add_argument("--primus-root", type=Path, metavar="DIR", help="Primus checkout whose model and module files come first")
-    parser.add_argument(
-        "--vocab",
-        choices=("as-run", "tokenizer"),
-        default="as-run",
-        help="as-run: the vocabulary that the YAML makes the trainer build (mock data has its own); tokenizer: the model's own",
+    add_reading_arguments(
+        parser, vocab="as-run: the vocabulary that the YAML makes the trainer build (mock data has its own); tokenizer: the model's own"
     )
 
 
@@ -80,7 +82,7 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--target-cluster", type=Path, metavar="YAML", help="target-cluster YAML")
     source.add_argument("--gpu", metavar="NAME", help="a GPU of the catalogue instead of a file (see `primus-mcp gpus`)")
-    parser.add_argument("--nodes", type=positive_count, metavar="N", help="nodes, with --gpu (default 1)")
+    parser.add_argument("--nodes", type=positive_count, metavar="N", help="nodes (default: the cluster file's, else 1)")
     parser.add_argument("--gpus-per-node", type=positive_count, metavar="N", help="GPUs a node, with --gpu (default 8)")
 
 
@@ -121,9 +123,9 @@ def load_cluster(arguments: argparse.Namespace) -> TargetCluster:
     if arguments.target_cluster is None:
         block = {"gpu_arch": arguments.gpu, "num_nodes": arguments.nodes or 1, "gpus_per_node": arguments.gpus_per_node or 8}
         return parse_cluster({"target_cluster": block}, where="--gpu", own_gpus=True)
-    if arguments.nodes is not None or arguments.gpus_per_node is not None:
-        raise InputError("go with --gpu only", where="--nodes, --gpus-per-node", remedy="write them into the cluster file")
-    return read_cluster(arguments.target_cluster, primus_root=arguments.primus_root)
+    if arguments.gpus_per_node is not None:
+        raise InputError("goes with --gpu only", where="--gpus-per-node", remedy="write it into the cluster file")
+    return read_cluster(arguments.target_cluster, primus_root=arguments.primus_root, nodes=arguments.nodes)
 
 
 def knob_values(pairs: list[str] | None, flag: str) -> dict[str, object]:

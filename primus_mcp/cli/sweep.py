@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--target-cluster", type=Path, metavar="YAML", help="target-cluster YAML")
     source.add_argument("--gpu", metavar="NAME[,NAME]", help="GPUs of the catalogue, each swept (see `primus-mcp gpus`)")
-    parser.add_argument("--nodes", metavar="N[,N]", help="numbers of nodes, each swept, with --gpu (default 1)")
+    parser.add_argument("--nodes", metavar="N[,N]", help="numbers of nodes, each swept (default: the cluster file's, else 1)")
     parser.add_argument("--gpus-per-node", type=positive_count, metavar="N", help="GPUs a node, with --gpu (default 8)")
     parser.add_argument("--axes", metavar="KNOB[,KNOB]", help="only these knobs move; the others are the workload's own (default: all)")
     parser.add_argument("--gbs-axis", action="store_true", help="let the global batch size move too (1/2, 1, 2, 4 x)")
@@ -61,13 +61,9 @@ def problems(arguments: argparse.Namespace) -> list[Problem]:
     """One resolved problem a GPU and number of nodes."""
     from primus_mcp.cli.setup import resolve_problem
 
-    if arguments.target_cluster is not None:
-        return [resolve_problem(arguments)]
-    return [
-        resolve_problem(argparse.Namespace(**{**vars(arguments), "gpu": gpu, "nodes": nodes}))
-        for gpu in _words(arguments.gpu, "--gpu")
-        for nodes in _sizes(arguments.nodes or "1")
-    ]
+    gpus: list[str | None] = [None] if arguments.target_cluster is not None else list(_words(arguments.gpu, "--gpu"))
+    sizes: list[int | None] = [None] if arguments.nodes is None else list(_sizes(arguments.nodes))
+    return [resolve_problem(argparse.Namespace(**{**vars(arguments), "gpu": gpu, "nodes": nodes})) for gpu in gpus for nodes in sizes]
 
 
 def _sizes(text: str) -> list[int]:

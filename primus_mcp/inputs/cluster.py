@@ -187,9 +187,12 @@ def parse_cluster(
     return TargetCluster(file=file, cluster=cluster, where=where, hardware_config_path=found, warnings=_warnings(file, cluster))
 
 
-def read_cluster(path: Path, *, primus_root: Path | None = None, profile: str | None = None) -> TargetCluster:
-    """A target-cluster file, resolved. Raises InputError, one line each."""
+def read_cluster(path: Path, *, primus_root: Path | None = None, profile: str | None = None, nodes: int | None = None) -> TargetCluster:
+    """A target-cluster file, resolved; `nodes` replaces its num_nodes and is told in the name. Raises InputError, one line each."""
     path = Path(path)
-    return parse_cluster(
-        load_yaml(path), where=str(path), base=path.absolute().parent, primus_root=primus_root, profile=profile, own_gpus=True
-    )
+    document = load_yaml(path)
+    target = document.get("target_cluster")
+    if nodes is not None and isinstance(target, Mapping):
+        named = {"name": f"{target['name']}_{nodes}nodes"} if target.get("name") else {}
+        document = {**document, "target_cluster": {**target, **named, "num_nodes": nodes}}
+    return parse_cluster(document, where=str(path), base=path.absolute().parent, primus_root=primus_root, profile=profile, own_gpus=True)

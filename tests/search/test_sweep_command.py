@@ -31,6 +31,17 @@ def test_a_sweep_prints_the_proof_and_writes_a_report_and_the_cache_knows_it(tmp
     assert main(["cache", "clear"]) == 0
 
 
+def test_nodes_replace_those_of_a_cluster_file_whose_price_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("target_cluster: {name: ours, gpu_arch: mi300x, num_nodes: 4, price: {usd_per_gpu_hour: 2.25}}\n", encoding="utf-8")
+    command = ["sweep", "--model", "llama3.1_8B", "--axes", "mbs", "--gemm-backend", "roofline", "--no-cache", "--jobs", "1"]
+    assert main([*command, "--target-cluster", str(file), "--nodes", "1,2"]) == 0
+    printed = capsys.readouterr().out
+    assert "on ours_1nodes (8 GPUs)" in printed and "on ours_2nodes (16 GPUs)" in printed and "4nodes" not in printed
+    assert "  2 nodes of mi300x: " in printed and "price of mi300x: stated by the user" in printed
+    assert main([*command, "--target-cluster", str(file), "--gpus-per-node", "4"]) == 2
+
+
 def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--json", "--no-cache", "--top", "2"]) == 0
     document = json.loads(capsys.readouterr().out)
