@@ -8,7 +8,14 @@ from pathlib import Path
 
 from primus_mcp.cli.memory import fits, memory_document_of, memory_picture, print_memory, print_memory_beside, tell_source
 from primus_mcp.cli.performance import performance_document, print_performance, print_time_beside
-from primus_mcp.cli.projected import add_projection_arguments, measured_cases, resolve_projection, tell_findings, write_bytes
+from primus_mcp.cli.projected import (
+    add_projection_arguments,
+    measured_cases,
+    print_documents,
+    resolve_projection,
+    tell_findings,
+    write_bytes,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
             {"memory": memory_document_of(case, arguments.gemm_backend), "performance": performance_document(case, arguments.gemm_backend)}
             for case in cases
         ]
-        print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
+        print_documents(documents)
     else:
         tell_findings(cases[0].workload)
         for case in cases:

@@ -7,7 +7,7 @@ import dataclasses
 import json
 from pathlib import Path
 
-from primus_mcp.cli.common import positive_count
+from primus_mcp.cli.common import add_reading_arguments, load_workload
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.projection.parameters import active_parameters, total_parameters
@@ -18,9 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("workload", type=Path, nargs="?", metavar="WORKLOAD", help="Primus pretrain YAML")
     parser.add_argument("--model", metavar="NAME", help="a model of the catalogue instead of a file")
     parser.add_argument("--hf", type=Path, metavar="JSON", help="a Hugging Face config.json, or its folder, instead of a file")
-    parser.add_argument("--seq-length", type=positive_count, metavar="N", help="tokens a sequence, with --model or --hf")
-    parser.add_argument("--primus-root", type=Path, metavar="DIR", help="Primus checkout whose model and module files come first")
-    parser.add_argument("--vocab", choices=("as-run", "tokenizer"), default="as-run", help="whose vocabulary is built")
+    add_reading_arguments(parser, vocab="whose vocabulary is built")
     parser.add_argument("--json", action="store_true", help="one JSON document")
 
 
@@ -58,8 +56,6 @@ def _summary(workload: Workload) -> list[str]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what would run and the findings; findings do not change the exit code."""
-    from primus_mcp.cli.common import load_workload
-
     if [arguments.workload, arguments.model, arguments.hf].count(None) != 2:
         raise InputError(
             "needs one workload file, one --model or one --hf", where="check", remedy="write for example `primus-mcp check my.yaml`"

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from primus_mcp.cli.common import add_model_sources, knob_values, load_workload, positive_count
+from primus_mcp.cli.common import add_model_sources, add_reading_arguments, knob_values, load_workload, positive_count
 from primus_mcp.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,10 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to write it (default: stdout)")
     parser.add_argument("--set", action="append", metavar="KNOB=VALUE", help="one knob (repeatable), for example tp=8")
     parser.add_argument("--define", action="append", metavar="NAME=VALUE", help="a variable of the script (repeatable), with --megatron")
-    parser.add_argument("--seq-length", type=positive_count, metavar="N", help="tokens a sequence, with --model or --hf")
     parser.add_argument("--gbs", type=positive_count, metavar="N", help="global batch size, with --model or --hf")
-    parser.add_argument("--primus-root", type=Path, metavar="DIR", help="Primus checkout whose model and module files come first")
-    parser.add_argument("--vocab", choices=("as-run", "tokenizer"), default="as-run", help="whose vocabulary is built, with --workload")
+    add_reading_arguments(parser, vocab="whose vocabulary is built, with --workload")
 
 
 def _defines(pairs: list[str] | None) -> dict[str, str]:

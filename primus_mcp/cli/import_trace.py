@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from primus_mcp.cli.common import add_engine_arguments, add_model_sources, knob_values, positive_count
+from primus_mcp.cli.common import add_engine_arguments, add_model_sources, add_reading_arguments, knob_values, positive_count
 from primus_mcp.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group()
     source.add_argument("--workload", type=Path, metavar="YAML", help="compare with the projection of this workload")
     add_model_sources(source)
-    parser.add_argument("--seq-length", type=positive_count, metavar="N", help="tokens a sequence, with --model or --hf")
-    parser.add_argument("--primus-root", type=Path, metavar="DIR", help="Primus checkout whose files come first")
-    parser.add_argument("--vocab", choices=("as-run", "tokenizer"), default="as-run", help="the vocabulary that ran")
+    add_reading_arguments(parser, vocab="the vocabulary that ran")
     parser.add_argument("--target-cluster", type=Path, metavar="YAML", help="the cluster that ran it")
     parser.add_argument("--gpu", metavar="NAME", help="or its GPU")
     parser.add_argument("--nodes", type=positive_count, metavar="N", help="nodes, with --gpu")

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import TYPE_CHECKING, Any
 
 from primus_mcp.cli.measuring import memory_document as memory_beside
 from primus_mcp.cli.measuring import memory_lines as lines_beside
 from primus_mcp.cli.measuring import source_document, source_lines
-from primus_mcp.cli.projected import Projected, add_projection_arguments, measured_cases, resolve_projection, tell_findings, write_bytes
+from primus_mcp.cli.projected import (
+    Projected,
+    add_projection_arguments,
+    measured_cases,
+    print_documents,
+    resolve_projection,
+    tell_findings,
+    write_bytes,
+)
 
 if TYPE_CHECKING:
     from primus_mcp.evaluation.cheapest import Fitting
@@ -29,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     cases = measured_cases(arguments, resolve_projection(arguments))
     if arguments.json:
         documents = [memory_document_of(case, arguments.gemm_backend) for case in cases]
-        print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
+        print_documents(documents)
     else:
         tell_findings(cases[0].workload)
         for case in cases:

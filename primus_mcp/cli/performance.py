@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from primus_mcp.cli.measuring import source_document, source_lines, time_document, time_lines
-from primus_mcp.cli.projected import Projected, add_projection_arguments, measured_cases, resolve_projection, tell_findings, write_bytes
+from primus_mcp.cli.projected import (
+    Projected,
+    add_projection_arguments,
+    measured_cases,
+    print_documents,
+    resolve_projection,
+    tell_findings,
+    write_bytes,
+)
 from primus_mcp.errors import InputError, PrimusMcpError
 
 if TYPE_CHECKING:
@@ -38,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         compare_schedules(arguments, cases[0])
     elif arguments.json:
         documents = [performance_document(case, backend) for case in cases]
-        print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
+        print_documents(documents)
     elif len(cases) > 1:
         print_table([(case.place, case) for case in cases], backend)
     else:

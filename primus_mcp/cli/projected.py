@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from primus_mcp.cli.common import add_model_sources, count, knob_values, load_workload, positive_count, positive_number
+from primus_mcp.cli.common import (
+    add_model_sources,
+    add_reading_arguments,
+    count,
+    knob_values,
+    load_workload,
+    positive_count,
+    positive_number,
+)
 from primus_mcp.cli.measuring import add_measuring_arguments, measuring_settings
 from primus_mcp.errors import InputError
 from primus_mcp.units import MHZ
@@ -65,9 +74,7 @@ def add_projection_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--config", "--exp", "--workload", dest="workload", type=Path, metavar="YAML", help="Primus pretrain YAML")
     add_model_sources(source)
-    parser.add_argument("--seq-length", type=positive_count, metavar="N", help="tokens a sequence, with --model or --hf")
-    parser.add_argument("--primus-root", type=Path, metavar="DIR", help="Primus checkout whose model and module files come first")
-    parser.add_argument("--vocab", choices=("as-run", "tokenizer"), default="as-run", help="the vocabulary that runs, or the model's own")
+    add_reading_arguments(parser, vocab="the vocabulary that runs, or the model's own")
     parser.add_argument("--target-cluster", type=Path, metavar="YAML", help="target-cluster YAML")
     parser.add_argument(
         "--gpu-arch", "--arch", "--gpu", dest="arch", type=_names, metavar="GPU[,GPU]", help=f"GPU; several compare ({GPU_VARIABLE})"
@@ -230,6 +237,11 @@ def measured_cases(arguments: argparse.Namespace, cases: list[Projected]) -> lis
         settings = replace(settings, known=measured.artefact)
         found.append(replace(case, measured=measured))
     return found
+
+
+def print_documents(documents: Sequence[Mapping[str, Any]]) -> None:
+    """One JSON document: of the only case itself, of several a list."""
+    print(json.dumps(documents[0] if len(documents) == 1 else documents, indent=2))
 
 
 def tell_findings(workload: Workload) -> None:
