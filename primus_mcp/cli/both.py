@@ -8,14 +8,7 @@ from pathlib import Path
 
 from primus_mcp.cli.memory import fits, memory_document_of, memory_picture, print_memory, print_memory_beside, tell_source
 from primus_mcp.cli.performance import performance_document, print_performance, print_time_beside
-from primus_mcp.cli.projected import (
-    add_projection_arguments,
-    measured_cases,
-    print_documents,
-    resolve_projection,
-    tell_findings,
-    write_bytes,
-)
+from primus_mcp.cli.projected import add_projection_arguments, measured_cases, print_documents, tell_findings, write_bytes
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     from primus_mcp.cli.main import EXIT_NOTHING_FITS, EXIT_OK
     from primus_mcp.reports.pipeline_trace import chrome_trace, pipeline_trace
 
-    cases = measured_cases(arguments, resolve_projection(arguments))
+    cases = measured_cases(arguments)
     if arguments.json:
         documents = [
             {"memory": memory_document_of(case, arguments.gemm_backend), "performance": performance_document(case, arguments.gemm_backend)}

@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any
 from primus_mcp.cli.measuring import memory_document as memory_beside
 from primus_mcp.cli.measuring import memory_lines as lines_beside
 from primus_mcp.cli.measuring import source_document, source_lines
-from primus_mcp.cli.projected import (
-    Projected,
-    add_projection_arguments,
-    measured_cases,
-    print_documents,
-    resolve_projection,
-    tell_findings,
-    write_bytes,
-)
+from primus_mcp.cli.projected import Projected, add_projection_arguments, measured_cases, print_documents, tell_findings, write_bytes
 
 if TYPE_CHECKING:
     from primus_mcp.evaluation.cheapest import Fitting
@@ -33,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the tree; exit 3 when it does not fit."""
     from primus_mcp.cli.main import EXIT_NOTHING_FITS, EXIT_OK
 
-    cases = measured_cases(arguments, resolve_projection(arguments))
+    cases = measured_cases(arguments)
     if arguments.json:
         documents = [memory_document_of(case, arguments.gemm_backend) for case in cases]
         print_documents(documents)

@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.schedule == "all" and arguments.profiling_mode != "simulate":
         raise InputError("compares projections of simulate only", where="--schedule all", remedy="name one schedule, or use simulate")
-    cases = measured_cases(arguments, resolve_projection(arguments))
+    cases = measured_cases(arguments)
     backend = arguments.gemm_backend
     tell_findings(cases[0].workload)
     if arguments.schedule == "all":

@@ -219,10 +219,11 @@ def resolve_projection(arguments: argparse.Namespace, extra: Mapping[str, Any] |
     return found
 
 
-def measured_cases(arguments: argparse.Namespace, cases: list[Projected]) -> list[Projected]:
-    """The cases, anchored where --profiling-mode asks for it; layers of the same shape are measured once. Raises InputError, and
+def measured_cases(arguments: argparse.Namespace) -> list[Projected]:
+    """The configurations, anchored where --profiling-mode asks for it; layers of the same shape are measured once. Raises InputError, and
     MeasurementError.
     """
+    cases = resolve_projection(arguments)
     if arguments.profiling_mode == "simulate":
         return cases
     from primus_mcp.evaluation.measured import measured_projection
