@@ -28,6 +28,13 @@ class StatedPrice(_Record):
     source: Text | None = None
     date: Text | None = None
 
+    @field_validator("source")
+    @classmethod
+    def _is_one_line(cls, value: str | None) -> str | None:
+        if value is not None and not value.isprintable():
+            raise ValueError("holds line breaks or control characters; write one line of text")
+        return value
+
     @field_validator("date")
     @classmethod
     def _is_a_day(cls, value: str | None) -> str | None:

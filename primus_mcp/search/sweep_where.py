@@ -2,7 +2,7 @@
 
 condition := conjunction ("or" conjunction)* ; conjunction := term ("and" term)* ; term := "not" term | "(" condition ")" | comparison
 comparison := side (("<" | "<=" | ">" | ">=" | "==" | "=" | "!=") side)+ ; side := NAME | NUMBER | WORD in quotes | true | false | null
-An unknown word on the right of a comparison is text (`fp8 != none`).
+An unknown word on the right of a comparison is text (`fp8 != none`), which must be one that the name on the left can be.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import numpy as np
 
 from primus_mcp.errors import InputError
+from primus_mcp.evaluation.result import Fit
 from primus_mcp.space.knobs import KNOBS
 
 MAX_CHARACTERS, MAX_DEPTH = 1000, 20
@@ -118,6 +119,28 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     return found
 
 
+def _check(sign: str, left: Node, right: Node) -> None:
+    """Refuse what can never be true or never be false: a word that the name never is, an order of words."""
+    for side, other in ((left, right), (right, left)):
+        (kind, name, _), (other_kind, value, _) = side, other
+        if kind != "name" or other_kind != "value" or value is None:
+            continue
+        choices = _choices(name)
+        words = [choice for choice in choices if isinstance(choice, str)]
+        if isinstance(value, str) and value not in words:
+            allowed = ", ".join(words) or ("true or false" if choices == (True, False) else "a number")
+            _fail(f"{name} is never {value!r} (it is {allowed})")
+        if words and (not isinstance(value, str) or sign not in ("=", "==", "!=")):
+            _fail(f"{name} is a word, {sign} {value} says nothing about it")
+
+
+def _choices(name: str) -> tuple[Any, ...]:
+    """What a name can be; empty for numbers."""
+    if name == "fits_physically":
+        return get_args(Fit)
+    return (KNOBS[name].choices or ()) if name in KNOBS else ()
+
+
 class _Parser:
     def __init__(self, tokens: list[tuple[str, str]]) -> None:
         self.tokens, self.place, self.depth = tokens, 0, 0
@@ -164,6 +187,7 @@ class _Parser:
         left, node = self.side(first=True), None
         while sign := self.takes(*_SIGNS):
             right = self.side(first=False)
+            _check(sign, left, right)
             part: Node = (sign, left, right)
             node = part if node is None else ("and", node, part)
             left = right

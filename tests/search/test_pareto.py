@@ -9,7 +9,7 @@ from sweep_cases import evaluator
 
 from primus_mcp.errors import InputError
 from primus_mcp.evaluation.result import EvaluationResult
-from primus_mcp.inputs.cluster import make_cluster
+from primus_mcp.inputs.cluster import make_cluster, parse_cluster
 from primus_mcp.search.pareto import FrontPoint, dominates, front_point, pareto_front, parse_days, parse_tokens, smallest_in_time
 from primus_mcp.search.prices import price_of, quotes
 from primus_mcp.search.sweep import sweep
@@ -33,6 +33,14 @@ def test_an_unknown_price_stays_unknown() -> None:
     assert price_of("mi355x") is None
     one = point(1000.0, 100.0, price=None)
     assert (one.usd_per_million_tokens, one.usd, one.price_source) == (None, None, None)
+
+
+@pytest.mark.parametrize("text", ["\x1b[31mred", "\x9b31m", "two\nlines", "\u202egnp", "bell\a"])
+def test_a_price_cannot_write_to_the_terminal(text: str) -> None:
+    block = {"gpu_arch": "mi300x", "price": {"usd_per_gpu_hour": 2, "source": text}}
+    with pytest.raises(InputError, match="control characters") as error:
+        parse_cluster({"target_cluster": block}, where="cluster.yaml")
+    assert str(error.value).isprintable()
 
 
 def test_every_quote_is_dated_and_sourced_and_the_median_lies_between_them() -> None:

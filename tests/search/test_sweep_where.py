@@ -7,6 +7,7 @@ import pytest
 
 from primus_mcp.errors import InputError
 from primus_mcp.search.sweep_where import parse_where
+from primus_mcp.space.knobs import KNOBS
 
 ROW = {"tp": 4, "mbs": 2, "fp8": "hybrid", "memory_per_gpu_gb": 150.0, "use_turbo_deepep": True, "mfu": None}
 
@@ -41,6 +42,23 @@ def test_anything_else_is_refused_in_one_line(text: str) -> None:
     with pytest.raises(InputError) as error:
         parse_where(text)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["fp8 != hybird", "fp8 == true", "tp == 'eight'", "dp <= exper_dp", "fp8 < hybrid", "memory_per_gpu_gb < nan", "1 < tp <= infinity",
+     "fits_physically == yes", "use_turbo_deepep = on", "'x' = recompute_granularity"],
+)  # fmt: skip
+def test_a_value_that_the_name_never_has_is_a_typing_error(text: str) -> None:
+    with pytest.raises(InputError, match=r"never|word"):
+        parse_where(text)
+
+
+@pytest.mark.parametrize("name", ["fp8", "pp_schedule", "recompute_granularity"])
+def test_every_word_of_a_knob_may_be_asked_for(name: str) -> None:
+    for word in KNOBS[name].choices or ():
+        assert parse_where(f"{name} == '{word}'").holds({name: word})
+    assert parse_where("fits_physically = at_risk or sync_free_stage <= 1 or use_turbo_deepep = 1 or tp != null")
 
 
 def test_a_mistyped_name_gets_a_suggestion() -> None:
