@@ -8,6 +8,7 @@ is measured apart. Deno is a process of its own and not counted; its start is hi
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import tempfile
 import time
 from collections.abc import Callable
@@ -107,7 +108,7 @@ def session_with(folder: str, trials: int, rounds: int) -> tuple[TuningSession, 
     target = parse_cluster({"target_cluster": {"num_nodes": NODES, "gpu_arch": GPU}, "agent": {"patience": 1000}}, where="benchmark")
     workload = adapt_baseline(workload_from_model(MODEL), target.cluster).workload
     meter = Meter(Rules(workload=workload, cluster=target.cluster, axes=target.axes.model_dump(), pins={}), gemm_backend="roofline")
-    limits = {"seed_budget": 12, "max_rounds": rounds, "max_proposals": 10_000, "max_perf_calls": 10_000}
+    limits = {"seed_budget": min(12, trials // 2), "max_rounds": rounds, "max_proposals": 10_000, "max_perf_calls": 10_000}
     session = TuningSession.open(workload, target, meter, Path(folder), limits=limits)
     session.run_seeds()
     batches = [Seed(trial=TrialConfig(pp=2, mbs=1, recompute_granularity="full", recompute_num_layers=n), label="") for n in range(1, 29)]
@@ -154,6 +155,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--trials", type=int, nargs="*", default=[5, 30, 100], help="sizes of the log before the first round")
     arguments = parser.parse_args()
+    if importlib.util.find_spec("dspy") is None:
+        print("dspy is not installed (primus-mcp[agent]): nothing to measure")
+        return
     for trials in arguments.trials:
         measure(trials, arguments.rounds)
 
