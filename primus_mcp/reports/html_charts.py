@@ -50,7 +50,7 @@ def stacked_bars(rows: Sequence[tuple[str, Mapping[str, float]]], unit: str, lab
         names = [*kept, OTHERS]
     top = max([sum(max(0.0, v) for v in parts.values()) for _, parts in rows] + ([cap[1]] if cap else [])) or 1.0
     scale = (WIDTH - _LABEL - 90) / top
-    body, y = [], 12.0
+    body, totals, y = [], [], 12.0
     for title, parts in rows:
         x = float(_LABEL)
         body.append(_text(_LABEL - 8, y + 16, title, "end"))
@@ -62,7 +62,7 @@ def stacked_bars(rows: Sequence[tuple[str, Mapping[str, float]]], unit: str, lab
                     f'<rect class="c{i % PALETTE}" x="{x:.1f}" y="{y:.1f}" width="{size:.1f}" height="22"><title>{tip}</title></rect>'
                 )
                 x += size
-        body.append(_text(x + 6, y + 16, f"{sum(parts.values()):,.1f} {unit}"))
+        totals.append(_text(x + 6, y + 16, f"{sum(parts.values()):,.1f} {unit}", css="over"))
         y += 32
     if cap is not None:
         x = _LABEL + cap[1] * scale
@@ -71,6 +71,7 @@ def stacked_bars(rows: Sequence[tuple[str, Mapping[str, float]]], unit: str, lab
             + _text(x, y + 12, f"{cap[0]} {cap[1]:,.0f} {unit}", "middle")
         )
         y += 18
+    body += totals
     for i, name in enumerate(names):
         column, row = i % 3, i // 3
         body.append(f'<rect class="c{i % PALETTE}" x="{10 + column * 236}" y="{y + 8 + row * 18:.1f}" width="11" height="11"/>')
