@@ -17,6 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print or delete."""
     from primus_mcp.reports.sweep_text import configuration_text
+    from primus_mcp.reports.tables import plain
     from primus_mcp.search.cache import TrialCache
     from primus_mcp.version import engine_version
 
@@ -26,11 +27,12 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     entries = cache.entries()
     if arguments.action == "export":
-        print(json.dumps([entry.model_dump(mode="json") for entry in entries], indent=2))
+        kept = [entry.model_dump(mode="json") | ({} if entry.digests.engine == engine else {"result": None}) for entry in entries]
+        print(json.dumps(kept, indent=2))
         return 0
     print(f"{len(entries)} entries in {cache.path}")
     for entry in entries:
-        age = "" if entry.digests.engine == engine else "  (of another engine version: a proposal, not a number)"
-        print(f"{entry.time}  {entry.name}: {entry.result.tokens_per_s_per_gpu:,.0f} tokens/s/GPU  ", end="")
-        print(f"{configuration_text(entry.result, entry.trial)}{age}")
+        found = entry.result.tokens_per_s_per_gpu if entry.digests.engine == engine else None
+        rate = f"{found:,.0f} tokens/s/GPU" if found is not None else "a proposal, which another engine version priced"
+        print(plain(f"{entry.time}  {entry.name}: {rate}  {configuration_text(entry.result, entry.trial)}"))
     return 0

@@ -21,6 +21,13 @@ REASON_COLUMNS = 100
 BARS = ("max_proposals", "max_perf_calls", "max_rounds", "max_llm_calls", "max_tokens", "max_usd", "max_wall_minutes")
 
 
+def _plain(text: str) -> str:
+    """The model's words without what a terminal would obey; an indentation stays."""
+    from primus_mcp.reports.tables import plain
+
+    return text[: len(text) - len(text.lstrip(" "))] + plain(text)
+
+
 def trial_line(outcome: Mapping[str, Any]) -> str:
     """One evaluation on a line."""
     rate, memory, number = (outcome.get(name) for name in ("tokens_per_s_per_gpu", "memory_per_gpu_gb", "trial_id"))
@@ -43,7 +50,7 @@ class View:
 
     def _line(self, text: str) -> None:
         if not self.quiet:
-            print(text, file=sys.stderr)
+            print(_plain(text), file=sys.stderr)
 
     def planned(self, plan: str) -> None:
         """The first line of the plan."""
@@ -83,7 +90,7 @@ class LiveView(View):
         self._stays(f"note: {text}")
 
     def _stays(self, line: str) -> None:
-        self._live.console.print(line, markup=False, highlight=False)
+        self._live.console.print(_plain(line), markup=False, highlight=False)
 
     def planned(self, plan: str) -> None:
         """Shown until the first round ends."""
@@ -117,7 +124,7 @@ class LiveView(View):
         from rich.text import Text
 
         def line(text: str) -> Text:
-            return Text(text, no_wrap=True, overflow="ellipsis")
+            return Text(_plain(text), no_wrap=True, overflow="ellipsis")
 
         grid = Table.grid(padding=(0, 1))
         best = self.session.best().best

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from primus_mcp.evaluation.rank import FIDELITIES, is_candidate, ordered, rank
 from primus_mcp.evaluation.result import EvaluationResult
@@ -15,6 +16,11 @@ from primus_mcp.trials.log import TrialRecord
 DEFAULT_ROWS = 12
 SIZES = ("tp", "pp", "ep", "cp", "vpp", "mbs")
 SIZES_HEADING = "TP/PP/EP/CP/VPP/MBS"
+
+
+def plain(text: str) -> str:
+    """One line that a terminal shows as it is, whoever wrote it."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def _degrees(resolved: dict[str, Any]) -> str:
@@ -80,7 +86,7 @@ def trials_table(records: Sequence[TrialRecord], rows: int = DEFAULT_ROWS) -> Ta
             verdict(result),
             "/".join(str(resolved[name]) for name in SIZES) if resolved else "-",
             *((_recompute(resolved), str(resolved["schedule"]), _levers(resolved)) if resolved else ("-", "-", "-")),
-            record.label,
+            Text(plain(record.label)),
         )
     if len(order) > rows:
         table.caption, table.caption_justify = f"{len(order) - rows} more in trials.jsonl", "left"

@@ -150,6 +150,6 @@ class TrialCache:
                         result=EvaluationResult.model_validate_json(result),
                     )
                 )
-            except ValueError:
+            except (ValueError, TypeError, RecursionError):
                 continue
         return found

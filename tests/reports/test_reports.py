@@ -151,6 +151,15 @@ def test_the_table_has_the_best_first_names_its_levers_and_fits_the_width() -> N
     assert "too large" in lines[3] and "1 more" in lines[4]
 
 
+@pytest.mark.parametrize("label", ["[/fp8]", "[bold]x[/bold]", "\x1b[31mred\x9b0m", "two\nlines", "\u202edesrever"])
+def test_a_label_is_text_and_neither_markup_nor_commands_for_the_terminal(label: str) -> None:
+    console = Console(width=120, record=True, file=Path("/dev/null").open("w"))  # noqa: SIM115
+    console.print(trials_table([record(result(1, tokens_per_s_per_gpu=100.0), label)]))
+    shown = console.export_text().splitlines()
+    assert len(shown) == 2 and all(line.isprintable() for line in shown)
+    assert "[" not in label[:1] or label in shown[1]
+
+
 def test_the_plot_is_a_png_for_no_trial_for_one_and_for_all_kinds() -> None:
     kinds = [
         result(0),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import sqlite3
 from pathlib import Path
 
 import pytest
 
+from primus_mcp.cli.main import main
 from primus_mcp.errors import RunDirectoryError
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.search import cache as module
 from primus_mcp.search.cache import TrialCache, cache_file
 from primus_mcp.trials.log import Digests
+from primus_mcp.version import engine_version
 
 HERE = Digests(workload="w", cluster="c", engine="1")
 
@@ -72,8 +75,25 @@ def test_a_broken_file_is_named_with_the_remedy_and_a_foreign_row_is_left_out(tm
     cache = TrialCache(tmp_path / "best.sqlite")
     cache.remember(HERE, "n", [("a", {}, result(5.0))])
     with sqlite3.connect(cache.path) as connection:
-        connection.execute("INSERT INTO best VALUES ('w', 'c', '1', 'z', 'n', 't', 99.0, 1.0, '{', '{}')")
+        for key, trial in (("x", "{"), ("y", "[" * 100_000), ("z", "[1]"), ("blob", b"\xff")):
+            values = (key, trial, result(99.0).model_dump_json())
+            connection.execute("INSERT INTO best VALUES ('w', 'c', '1', ?, 'n', 't', 99.0, 1.0, ?, ?)", values)
     assert [entry.key for entry in cache.entries()] == ["a"]
+
+
+def test_the_list_never_shows_what_another_engine_computed_nor_obeys_what_a_row_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PRIMUS_MCP_CACHE_DIR", str(tmp_path))
+    own = HERE.model_copy(update={"engine": engine_version()})
+    TrialCache().remember(HERE, "\x1b[31mold\x9b", [("a", {"tp": 1}, result(77_777.0))])
+    TrialCache().remember(own, "new", [("b", {"tp": 1}, result(55_555.0))])
+    assert main(["cache"]) == 0
+    listed = capsys.readouterr().out
+    assert "55,555" in listed and "77,777" not in listed and all(line.isprintable() for line in listed.splitlines())
+    assert main(["cache", "export"]) == 0
+    exported = json.loads(capsys.readouterr().out)
+    assert {entry["key"]: entry["result"] is None for entry in exported} == {"a": True, "b": False}
 
 
 def test_the_place_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
