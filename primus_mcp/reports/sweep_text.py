@@ -11,7 +11,7 @@ from primus_mcp.reports.best import SHOWN_SCHEDULES, band_text, knob_text
 from primus_mcp.reports.rule_titles import rule_title
 from primus_mcp.search.pareto import FrontPoint
 from primus_mcp.search.sensitivity import Sensitivity
-from primus_mcp.search.sweep_result import SweepResult
+from primus_mcp.search.sweep_result import SweepResult, SweptTrial
 
 SHOWN_RULES = 8
 _PLACED = frozenset({"tp", "pp", "ep", "cp", "vpp", "mbs", "gbs", "pp_schedule", "recompute_granularity", "recompute_num_layers"})
@@ -49,7 +49,7 @@ def proof_text(result: SweepResult) -> str:
 def counts_text(result: SweepResult) -> list[str]:
     """Where every configuration went."""
     c = result.counts
-    lines = [f"{c.size:,} combinations, {c.legal:,} legal; refused by rule:"]
+    lines = [f"{c.size:,} combinations, {c.legal:,} legal" + ("; refused by rule:" if c.fallen else "")]
     shown = list(c.fallen.items())[:SHOWN_RULES]
     lines += [f"  {count:>15,}  {rule_title(rule)}" for rule, count in shown]
     if len(c.fallen) > SHOWN_RULES:
@@ -60,17 +60,35 @@ def counts_text(result: SweepResult) -> list[str]:
     return [*lines, "of the legal: " + ", ".join(parts)]
 
 
+def _lines_of(top: Sequence[SweptTrial]) -> list[list[int]]:
+    """Places of the top by line: neighbours that are equal but for the FP8 format, at the same throughput and memory, share one."""
+    lines: list[list[int]] = []
+    for place, one in enumerate(top):
+        first = top[lines[-1][0]] if lines else None
+        if first is not None and "fp8" in first.trial and "fp8" in one.trial and _but_for_format(first) == _but_for_format(one):
+            lines[-1].append(place)
+        else:
+            lines.append([place])
+    return lines
+
+
+def _but_for_format(one: SweptTrial) -> tuple[object, ...]:
+    return one.result.tokens_per_s_per_gpu, one.result.memory_per_gpu_gb, {**one.trial, "fp8": None}
+
+
 def sweep_text(result: SweepResult) -> str:
     """The whole answer."""
     lines = [f"=== SWEEP of {result.workload} on {result.cluster} ({result.gpus} GPUs) ===", *counts_text(result)]
     rate = result.counts.legal / result.cpu_s if result.cpu_s else 0.0
     lines.append(f"{result.wall_s:.1f} s ({result.cpu_s:.1f} s of CPU, {rate:,.0f} legal configurations a CPU second)")
-    for place, one in enumerate(result.top):
-        r = one.result
-        mark = " <- recommended" if place == result.recommended and place else ""
+    for places in _lines_of(result.top):
+        r, trial = result.top[places[0]].result, result.top[places[0]].trial
+        mark = " <- recommended" if result.recommended in places and 0 not in places else ""
+        if len(places) > 1:
+            trial = {**trial, "fp8": " or ".join(str(result.top[place].trial["fp8"]) for place in places)}
+        number = f"{places[0] + 1}." if len(places) == 1 else f"{places[0] + 1}-{places[-1] + 1}."
         lines.append(
-            f"{place + 1:>3}. {r.tokens_per_s_per_gpu:>8,.0f} tokens/s/GPU {r.memory_per_gpu_gb:>6.1f} GB  "
-            f"{configuration_text(r, one.trial)}{mark}"
+            f"{number:>6} {r.tokens_per_s_per_gpu:>8,.0f} tokens/s/GPU {r.memory_per_gpu_gb:>6.1f} GB  {configuration_text(r, trial)}{mark}"
         )
     if result.ties > 1:
         lines.append(f"{result.ties} configurations are equally fast; the one with the least memory stands first")
