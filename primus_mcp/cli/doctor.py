@@ -140,7 +140,7 @@ def _torch(_: argparse.Namespace) -> Check:
 
 
 def _dspy(_: argparse.Namespace) -> Check:
-    needed = "the LLM stage of tune (without it: the seed plan)"
+    needed = "the LLM stage of tune (without it: coordinate search)"
     if find_spec("dspy") is None:
         remedy = "pip install 'primus-mcp[agent]', or run with --seed-only"
         return Check(name="dspy", status="optional", found="not installed", needed_for=needed, remedy=remedy)
@@ -190,7 +190,7 @@ def _llm(arguments: argparse.Namespace) -> Check:
     from primus_mcp.inputs.cluster import read_cluster
     from primus_mcp.inputs.cluster_file import AgentSettings
 
-    needed = "the LLM stage of tune (without it: the seed plan)"
+    needed = "the LLM stage of tune (without it: coordinate search)"
     try:
         agent = read_cluster(arguments.target_cluster).agent if arguments.target_cluster else AgentSettings()
         model = resolve_language_model(agent, **_llm_settings(arguments))

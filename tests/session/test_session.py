@@ -282,7 +282,7 @@ def test_every_overlay_read_again_is_exactly_the_trial_that_was_priced(tmp_path:
 
 
 def test_the_artefacts_are_complete_and_hold_no_secret(tmp_path: Path) -> None:
-    agent = {"agent": {"llm": {"api_key": "sk-very-secret", "base_url": "https://me:hunter2@example.com/v1"}}}
+    agent = {"agent": {"llm": {"api_key": "sk-very-secret", "base_url": "https://me:hunter2@example.com/v1?key=hunter3"}}}
     session = open_session(tmp_path, cluster=agent)
     session.scratchpad.append("a note")
     run = session.run_seeds(plan())
@@ -300,7 +300,7 @@ def test_the_artefacts_are_complete_and_hold_no_secret(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "trials.png").read_bytes().startswith(b"\x89PNG")
     assert not [name for name in files if name.endswith(".tmp")]
     everything = b"".join(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
-    assert b"sk-very-secret" not in everything and b"hunter2" not in everything
+    assert b"sk-very-secret" not in everything and b"hunter2" not in everything and b"hunter3" not in everything
     yaml.safe_load((tmp_path / "run" / "trials" / "trial_0000.yaml").read_text())
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["baseline"]["trial"] == {} and summary["best_seed"] == summary["best"]
