@@ -98,7 +98,8 @@ def _into_log(session: TuningSession, result: SweepResult) -> None:
     from primus_mcp.space.knobs import TrialConfig
 
     if result.best is None:
-        print("note: the sweep found nothing legal that fits", file=sys.stderr)
+        early = ", and nothing is proven: time ran out" if result.stopped else ""
+        print(f"note: the sweep found nothing legal that fits{early}", file=sys.stderr)
         return
     first: int | None = None
     for label, one in _labelled(result):

@@ -31,7 +31,7 @@ def configuration_text(result: EvaluationResult, trial: Mapping[str, Any]) -> st
 def proof_text(result: SweepResult) -> str:
     """What the sweep can say about its best."""
     if not result.top:
-        return "nothing legal fits"
+        return f"not proven: nothing was found before the sweep was {result.stopped}" if result.stopped else "nothing legal fits"
     if result.disagreements:
         return (
             f"NOT proven: {len(result.disagreements)} of {result.checked_points} random configurations are judged otherwise by the rules "
@@ -43,6 +43,7 @@ def proof_text(result: SweepResult) -> str:
         space += f" that meet {result.where!r}" if result.where else ""
         return f"proven under the model: {what} the fastest of {space}"
     gap = f"; an open configuration could be up to {result.gap:.1%} faster" if result.gap else ""
+    gap = "; what it did not look at could be any faster" if result.gap is None else gap
     return f"not proven: the sweep was {result.stopped or 'cut'}{gap}"
 
 

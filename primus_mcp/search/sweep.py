@@ -5,6 +5,7 @@ Re-scoring ends when the next bound is below what was found: the optimum is then
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import Counter
@@ -88,9 +89,10 @@ class Sweep:
         try:
             self._seed()
             stopped = self._enumerate(progress, should_stop)
-            gap_at, left = self._rescore(None, should_stop)
+            bound, left = self._rescore(None, should_stop)
+            gap_at = bound if stopped is None else math.inf
         except KeyboardInterrupt:
-            stopped, gap_at, left = "interrupted", float("inf"), sum(len(part) for part in self.open)
+            stopped, gap_at, left = "interrupted", math.inf, sum(len(part) for part in self.open)
         if stopped is None and should_stop():
             stopped = "cancelled"
         return self._result(stopped, gap_at, left, time.perf_counter() - wall, _cpu_s() - cpu)
@@ -212,7 +214,7 @@ class Sweep:
             by_memory=self.found.by_memory(),
             proven=bool(top) and proven and not self.disagreements,
             top_proven=bool(top) and complete and not self.disagreements,
-            gap=0.0 if proven or not best or gap_at == float("inf") else gap_at / best - 1,
+            gap=0.0 if proven else max(0.0, gap_at / best - 1) if best and math.isfinite(gap_at) else None,
             ties=self.found.ties,
             recommended=ranking.best.trial_id if ranking.best is not None else None,
             note=ranking.note,

@@ -52,7 +52,9 @@ class SweepResult(_Record):
     by_memory: list[SweptTrial] = Field(description="the fastest configuration under each memory level that was asked for, loosest first")
     proven: bool = Field(description="the first of `top` is the optimum under the model: every other one is bounded below it")
     top_proven: bool = Field(description="all of `top` are the best ones, in order")
-    gap: float = Field(description="how much faster an open configuration could still be at most; 0 when proven")
+    gap: float | None = Field(
+        description="how much faster an open configuration could still be at most; 0 when proven, null where not all were bounded"
+    )
     ties: int = Field(description="configurations found as fast as the optimum, itself included")
     recommended: int | None = Field(description="place in `top` of the configuration to run, which may avoid a memory risk")
     note: str | None = Field(description="why the recommendation is not the first, or that it is at risk")

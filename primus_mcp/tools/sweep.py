@@ -240,11 +240,18 @@ def _answer(
         in_time=in_time,
         how_sure=[with_rivals(line, [f"number {place}" for place in range(2, 6)]) for line in sure.text.splitlines()] if sure else [],
         confidence=best.result.confidence if best else None,
-        next=_next(logged=any(row["trial_id"] is not None for row in rows), several=several, empty=not rows),
+        next=_next(
+            logged=any(row["trial_id"] is not None for row in rows),
+            several=several,
+            empty=not rows,
+            early=any(result.stopped for result in results),
+        ),
     )
 
 
-def _next(*, logged: bool, several: bool, empty: bool) -> str:
+def _next(*, logged: bool, several: bool, empty: bool, early: bool) -> str:
+    if empty and early:
+        return "nothing was found before the sweep ended early: sweep again, of fewer axes or clusters"
     if empty:
         return "nothing legal fits: evaluate_simulate and explain_trial of the baseline name what would; or more nodes"
     if several:

@@ -15,6 +15,7 @@ from process_cases import children, running
 from sweep_cases import evaluator
 
 from primus_mcp.errors import InputError, PrimusMcpError
+from primus_mcp.reports.sweep_text import proof_text
 from primus_mcp.search import sweep as module
 from primus_mcp.search.sweep import Sweep, sweep
 from primus_mcp.search.sweep_result import SweepResult
@@ -65,8 +66,14 @@ def test_a_stopped_sweep_of_processes_ends_at_once_and_claims_no_proof() -> None
     asked = iter([False, False, True])
     result = swept(jobs=2, should_stop=lambda: next(asked, True))
     assert result.stopped == "cancelled" and not result.proven
+    assert result.gap is None and "up to" not in proof_text(result)
     c = result.counts
     assert c.legal == c.excluded + c.slower + c.over_memory + c.priced + c.open
+
+
+def test_a_sweep_that_is_stopped_before_it_found_anything_does_not_say_that_nothing_fits() -> None:
+    result = sweep(evaluator("mixtral_8x7B_v0.1", 1), only=ONLY, gemm_backend="roofline", jobs=2, should_stop=lambda: True)
+    assert not result.top and result.gap is None and "nothing legal fits" not in proof_text(result)
 
 
 def test_a_worker_of_another_engine_is_refused() -> None:
