@@ -14,6 +14,7 @@ from primus_mcp.search.sensitivity import Sensitivity
 from primus_mcp.search.sweep_result import SweepResult, SweptTrial
 
 SHOWN_RULES = 8
+_STOPPED = {"cancelled": "ended by its time limit or cancelled"}
 _PLACED = frozenset({"tp", "pp", "ep", "cp", "vpp", "mbs", "gbs", "pp_schedule", "recompute_granularity", "recompute_num_layers"})
 _RESTING: Mapping[str, Any] = {"use_torch_fsdp2": False, "sync_free_stage": 0, "fp8": "none", "expert_tensor_parallel_size": 1}
 
@@ -31,7 +32,11 @@ def configuration_text(result: EvaluationResult, trial: Mapping[str, Any]) -> st
 def proof_text(result: SweepResult) -> str:
     """What the sweep can say about its best."""
     if not result.top:
-        return f"not proven: nothing was found before the sweep was {result.stopped}" if result.stopped else "nothing legal fits"
+        return (
+            f"not proven: nothing was found before the sweep was {_STOPPED.get(result.stopped, result.stopped)}"
+            if result.stopped
+            else "nothing legal fits"
+        )
     if result.disagreements:
         return (
             f"NOT proven: {len(result.disagreements)} of {result.checked_points} random configurations are judged otherwise by the rules "
@@ -44,7 +49,8 @@ def proof_text(result: SweepResult) -> str:
         return f"proven under the model: {what} the fastest of {space}"
     gap = f"; an open configuration could be up to {result.gap:.1%} faster" if result.gap else ""
     gap = "; what it did not look at could be any faster" if result.gap is None else gap
-    return f"not proven: the sweep was {result.stopped or 'cut'}{gap}"
+    stopped = result.stopped or "cut"
+    return f"not proven: the sweep was {_STOPPED.get(stopped, stopped)}{gap}"
 
 
 def counts_text(result: SweepResult) -> list[str]:
