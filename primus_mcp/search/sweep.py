@@ -143,7 +143,7 @@ class Sweep:
                     return "cancelled"
         finally:
             crew.close()
-        return None
+        return "cancelled" if done < total and should_stop() else None
 
     def _tasks(self, units: Sequence[tuple[Mapping[str, Any], ...]]) -> Iterator[Task]:
         """Each with the limits that are known when it is taken."""
