@@ -3,7 +3,8 @@
 Regret = 1 - found / optimum, where the optimum is that of a sweep of the whole space, proven under the model; no search may beat it.
 Illegal, infeasible and repeated configurations are free for every search, as in the product. `--perturb N` adds N worlds a case in which
 each rate of the engine is off by up to +-15%; no search knows: of the world it sees what it prices, and free looks are at the engine as it
-is. Where the engine is right such looks are exact, so the scripted agent's column is a fair race in the perturbed worlds only.
+is. Where the engine is right such looks are exact, so the columns of the scripted agent and of `tune`, which starts from the sweep of the
+engine as it is, are fair races in the perturbed worlds only.
 `--ladders ROWS` instead asks the measured runs: of each published ladder, how much slower the run that the engine ranks first is than the
 fastest. Optuna is needed for its column only.
 """
@@ -23,6 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from primus_mcp.cli.start import START_TOP
 from primus_mcp.driver.belt import ESTIMATE_ONLY
 from primus_mcp.driver.coordinate import coordinate_search
 from primus_mcp.driver.desk import Clock, Desk, Reply
@@ -37,31 +39,32 @@ from primus_mcp.inputs.model_workload import workload_from_model
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.search.neighbours import neighbours
 from primus_mcp.search.sweep import sweep
-from primus_mcp.search.sweep_crew import cores
+from primus_mcp.search.sweep_result import SweepResult
+from primus_mcp.search.sweep_tools import LEVELS
 from primus_mcp.session import TuningSession
 from primus_mcp.space.adapted import adapt_baseline
 from primus_mcp.space.axes import legal_axes
-from primus_mcp.space.knobs import TrialConfig, set_knobs
+from primus_mcp.space.knobs import TrialConfig, knob_values, set_knobs
 from primus_mcp.tools.registry import LlmReply
 from primus_mcp.validation.groups import ladders
 from primus_mcp.validation.rows import read_rows
 from primus_mcp.validation.score import score
 
 CASES: tuple[tuple[str, str, int], ...] = (
-    ("mixtral_8x22B_v0.1", "mi355x", 4),
-    ("mixtral_8x22B_v0.1", "mi355x", 16),
-    ("deepseek_v3", "mi355x", 32),
-    ("deepseek_v2", "mi300x", 4),
     ("llama3.1_8B", "mi325x", 1),
     ("llama3.1_70B", "mi325x", 8),
     ("llama3.1_405B", "mi325x", 64),
-    ("qwen3_235B_A22B", "mi355x", 8),
     ("qwen3_30B_A3B", "mi300x", 1),
     ("gpt_oss_120B", "mi355x", 2),
+    ("mixtral_8x22B_v0.1", "mi355x", 4),
+    ("deepseek_v2", "mi300x", 4),
+    ("mixtral_8x22B_v0.1", "mi355x", 16),
+    ("qwen3_235B_A22B", "mi355x", 8),
+    ("deepseek_v3", "mi355x", 32),
 )
+"""The cheapest to sweep first."""
 EVALUATIONS, SEEDS = 30, 12
-ATTEMPTS = 1_500
-REPEATS = 3
+ATTEMPTS, TPE_ATTEMPTS = 1_500, 300
 PERTURBATION = 0.15
 Knobs = dict[str, Any]
 
@@ -172,20 +175,27 @@ def random_search(setting: World, seed: int, budget: int = EVALUATIONS) -> Count
 
 
 def tpe_search(setting: World, seed: int) -> float:
-    """Optuna's TPE over the same axes, the baseline first; what is illegal or does not fit scores 0."""
+    """Optuna's TPE over the same axes, the baseline first; what is illegal or does not fit scores 0. It is told what was priced: the point
+    as repaired, not as it proposed it.
+    """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     counted, axes = Counted(setting.evaluator(), EVALUATIONS), axes_of(setting)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed, multivariate=False))
+    scales = {name: optuna.distributions.CategoricalDistribution(values) for name, values in axes.items()}
+    baseline = knob_values(setting.workload.baseline)
+    own = {name: baseline[name] if baseline[name] in values else values[0] for name, values in axes.items()}
     draw = random.Random(seed)
-    counted.rate({})
-    for _ in range(ATTEMPTS // 10):
+    point: Knobs = {}
+    for _ in range(TPE_ATTEMPTS):
+        priced = {**own, **point}
+        study.add_trial(optuna.trial.create_trial(params=priced, distributions=scales, value=counted.rate(point)))
         if counted.left <= 0:
             break
         asked = study.ask()
-        point = {name: asked.suggest_categorical(name, values) for name, values in axes.items()}
-        study.tell(asked, counted.rate(repaired(counted.evaluator, point, draw)))
+        point = repaired(counted.evaluator, {name: asked.suggest_categorical(name, values) for name, values in axes.items()}, draw)
+        study.tell(asked, state=optuna.trial.TrialState.FAIL)
     return counted.best
 
 
@@ -281,21 +291,35 @@ def scripted_agent(setting: World) -> float:
         return found_in(session)
 
 
-def optimum(setting: World) -> float:
-    """Tokens/s/GPU of the fastest configuration of the whole space. Raises ValueError where that is not proven."""
-    found = sweep(setting.evaluator(), gemm_backend="roofline", top=1, jobs=cores())
+def tune(setting: World, believed: SweepResult) -> float:
+    """What `tune` does where there is no language model: seeds, the best of the sweep of the engine as it is, coordinate search."""
+    with tempfile.TemporaryDirectory() as folder:
+        trials = [one.trial for one in (*believed.top, *believed.by_memory)]
+        session = session_in(folder, setting, SEEDS, EVALUATIONS - SEEDS - len(trials))
+        session.run_seeds()
+        for trial in trials:
+            session.evaluate(TrialConfig(**trial), origin="sweep")
+        coordinate_search(session)
+        return found_in(session)
+
+
+def swept(evaluator: FullEvaluator) -> SweepResult:
+    """The whole space as `tune` sweeps it. Raises ValueError where the optimum is not proven."""
+    found = sweep(evaluator, gemm_backend="roofline", top=START_TOP, levels=LEVELS, jobs=1)
     if not found.proven or found.best is None:
-        raise ValueError(f"{setting.name}: the optimum is not proven")
-    return found.best.result.tokens_per_s_per_gpu or 0.0
+        raise ValueError(f"{evaluator.rules.workload.name}: the optimum is not proven")
+    return found
 
 
-def measure(setting: World) -> dict[str, float]:
-    """Regret of each search in one world."""
-    found = {"seeds": seeds_only(setting), "coordinate": coordinate(setting), "agent": scripted_agent(setting)}
-    found["random"] = median(random_search(setting, seed).best for seed in range(REPEATS))
+def measure(setting: World, believed: SweepResult, repeats: int) -> dict[str, float]:
+    """Regret of each search in one world, of those that draw the median of `repeats`; `believed`: the sweep of the engine as it is."""
+    found = {"seeds": seeds_only(setting), "coordinate": coordinate(setting)}
+    found |= {"tune": tune(setting, believed), "agent": scripted_agent(setting)}
+    found["random"] = median(random_search(setting, seed).best for seed in range(repeats))
     if importlib.util.find_spec("optuna") is not None:
-        found["tpe"] = median(tpe_search(setting, seed) for seed in range(REPEATS))
-    top = optimum(setting)
+        found["tpe"] = median(tpe_search(setting, seed) for seed in range(repeats))
+    best = (believed if setting.target is setting.believed else swept(setting.evaluator())).best
+    top = best.result.tokens_per_s_per_gpu or 0.0 if best is not None else 0.0
     for name, rate in found.items():
         if rate > top * (1 + 1e-9):
             raise ValueError(f"{setting.name}: {name} found {rate:,.1f}, more than the proven optimum {top:,.1f}")
@@ -315,6 +339,7 @@ def main() -> None:
     """Prints a line a world, and the median and worst regret of each search."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--perturb", type=int, default=0, metavar="N", help="perturbed worlds a case")
+    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="runs of each search that draws")
     parser.add_argument("--only", default="", metavar="TEXT", help="cases whose name contains this")
     parser.add_argument("--json", type=Path, help="also write the rows there")
     parser.add_argument("--ladders", type=Path, metavar="ROWS", help="the measured ladders of a file of truth rows instead")
@@ -324,12 +349,14 @@ def main() -> None:
         return
     rows: dict[str, dict[str, float]] = {}
     for model, gpu, nodes in CASES:
+        believed: SweepResult | None = None
         for seed in (None, *range(arguments.perturb)):
             setting = world(model, gpu, nodes, seed)
             if arguments.only not in setting.name:
                 continue
             began_s = time.monotonic()
-            row = rows[setting.name] = measure(setting)
+            believed = believed or swept(setting.belief())
+            row = rows[setting.name] = measure(setting, believed, arguments.repeats)
             regrets = "".join(f"{name} {value:6.1%}  " for name, value in row.items() if name != "optimum")
             print(f"{setting.name:34} {regrets} optimum {row['optimum']:9,.0f}  ({time.monotonic() - began_s:.0f} s)", flush=True)
     for title, choose in (("median", median), ("worst", max)):

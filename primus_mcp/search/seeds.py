@@ -14,11 +14,13 @@ from primus_mcp.errors import InputError
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
+from primus_mcp.search.best_first import BestFirst
 from primus_mcp.search.neighbours import lever_neighbours, neighbours
-from primus_mcp.search.topologies import GridPoint, grid, grid_knobs
+from primus_mcp.search.topologies import MBS_GROWTH, GridPoint, Topology, grid, grid_knobs
 from primus_mcp.space.axes import ep_values, mbs_values, node_limit, vpp_values, with_pins
-from primus_mcp.space.knobs import KNOBS, Granularity, KnobValue, TrialConfig
+from primus_mcp.space.knobs import KNOBS, KnobValue, TrialConfig, knob_values
 from primus_mcp.space.legality import check_legality
+from primus_mcp.space.pipeline_keys import largest_stage
 from primus_mcp.space.rules.moe import DEEPEP_GROUPS
 from primus_mcp.space.trainer_keys import resolve
 
@@ -28,8 +30,8 @@ Score = Callable[[TrialConfig], float | None]
 """tokens/s/GPU of a trial that was evaluated and fits, None for one that is illegal, does not fit or was not evaluated."""
 SMALLEST_POINTS = 16
 """Points shown when nothing fits."""
-MBS_GROWTH = 4
-"""Times the workload's MBS that FSDP2 alone is tried with at most, as the grid."""
+SLIGHT = 4
+"""A share of the layers of a stage, one in so many, below which selective recompute may free as much."""
 NEAR_TOPOLOGIES = 3
 """Topologies of the grid that must fit before the best is refined; the rest of the grid comes last."""
 
@@ -59,6 +61,8 @@ class _Plan:
         self.workload, self.cluster = workload, cluster
         self._score, self._fits, self._axes, self._pins = score, fits, axes, pins
         self._scores: dict[TrainingConfig | TrialConfig, float | None] = {}
+        self._own = knob_values(workload.baseline)
+        self._fitting: dict[TrialConfig, bool] = {}
         self.best: TrialConfig | None = None
         self.best_score = 0.0
 
@@ -80,7 +84,46 @@ class _Plan:
 
     def fits(self, knobs: Mapping[str, Any]) -> bool:
         """Whether these knobs are legal and fit."""
-        return self._fits(self.shape(knobs))
+        trial = self.shape(knobs)
+        if trial not in self._fitting:
+            self._fitting[trial] = self._fits(trial)
+        return self._fitting[trial]
+
+    def legal(self, knobs: Mapping[str, Any]) -> bool:
+        """Whether no rule is broken, whatever they need of memory."""
+        return check_legality(self.workload, self.shape(knobs), self.cluster).legal
+
+    def holds(self, knobs: Mapping[str, Any]) -> bool:
+        """Whether axes and pins leave these knobs their values."""
+        trial = self.shape(knobs)
+        kept = {name: getattr(trial, name) for name in knobs}
+        return all((self._own[name] if kept[name] is None else kept[name]) == value for name, value in knobs.items())
+
+    def least_recompute(self, knobs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """These knobs with as little recompute as fits: none, the fewest layers of each virtual stage, or, where few are enough, selective;
+        None where full does not fit. Recompute only costs time, and memory falls with each layer, so that halving finds the fewest.
+        """
+        bare = {name: value for name, value in knobs.items() if name != "recompute_num_layers"}
+        none, selective, full = ({**bare, "recompute_granularity": granularity} for granularity in ("none", "selective", "full"))
+        if self.fits(none):
+            return none
+        if not self.fits(full):
+            return None
+        low, stage = 1, largest_stage(self.shape(full), self.workload)
+        high = stage
+        while low < high and self.workload.baseline.recompute.method != "uniform":
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.fits({**full, "recompute_num_layers": middle}) else (middle + 1, high)
+        if high <= max(1, stage // SLIGHT) and self.fits(selective):
+            return selective
+        return {**full, "recompute_num_layers": high} if high < stage else full
+
+    def recomputed(self, knobs: Mapping[str, Any]) -> float:
+        """Share of the layers that these knobs recompute; a tenth stands for selective."""
+        if knobs.get("recompute_granularity") != "full":
+            return 0.1 if knobs.get("recompute_granularity") == "selective" else 0.0
+        stage = largest_stage(self.shape(knobs), self.workload)
+        return float(min(1.0, knobs.get("recompute_num_layers", stage) / stage))
 
     def offer(self, label: str, knobs: Mapping[str, Any], *, probe: bool = False) -> Iterator[Seed]:
         """The seed, if nothing that resolves to the same has been proposed and, with `probe`, if it fits; then its score is taken in."""
@@ -89,7 +132,7 @@ class _Plan:
         if key in self._scores:
             return
         self._scores[key] = None
-        if probe and not self._fits(trial):
+        if probe and not self.fits(knobs):
             return
         yield Seed(trial=trial, label=label)
         scored = self._scores[key] = self._score(trial)
@@ -173,40 +216,35 @@ def _beside_grid(knobs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _grid(plan: _Plan, levers: Mapping[str, Any], undecided: Mapping[str, Any]) -> Iterator[Seed | None]:
-    """The grid with the levers, each topology until one of its points fits; None after each that does. Undecided levers are used
-    wherever that fits: the grid is walked with them, then without them. Where no lever was ever judged, they may be what no topology
-    takes: while nothing fits, weaker expert exchanges follow, at last the workload's own levers.
+    """Each topology at the point whose estimate is best among those that fit; None after each that has a score. Undecided levers are used
+    wherever that fits, and FP8 wherever it pays: its copies of the weights may be what keeps a better topology out. Where no lever was
+    ever judged, they may be what no topology takes: while nothing fits, weaker expert exchanges follow, at last the workload's own levers.
     """
-    points = grid(plan.workload, plan.cluster)
-    settled: set[tuple[int, int, int, int]] = set()
-    for variant in [{**levers, **undecided}, dict(levers)] if undecided else [dict(levers)]:
-        yield from _walk(plan, points, variant, settled)
+    yield from _walk(plan, [{**levers, **undecided}, dict(levers)] if undecided else [dict(levers)])
     others = {name: value for name, value in levers.items() if name not in ("use_turbo_deepep", "sync_free_stage")}
     for weaker in [*({**others, **exchange} for exchange in _exchange_levers(plan)[1:]), {}]:
         if plan.best is None:
-            yield from _walk(plan, points, weaker, settled)
+            yield from _walk(plan, [weaker])
 
 
-def _walk(
-    plan: _Plan, points: list[GridPoint], levers: Mapping[str, Any], settled: set[tuple[int, int, int, int]]
-) -> Iterator[Seed | None]:
-    """One walk. A topology whose smallest point (full recompute, smallest MBS) does not fit is left out: memory grows from there."""
-    by_size = sorted(points, key=lambda point: (point.recompute == "full", -point.mbs))
-    smallest = {point.topology: point for point in by_size}
-    hopeless = {
-        topology
-        for topology, least in smallest.items()
-        if topology not in settled and not plan.fits(grid_knobs(least, plan.workload, levers))
-    }
-    for point in points:
-        if point.topology in settled or point.topology in hopeless:
+def _walk(plan: _Plan, levers: list[dict[str, Any]]) -> Iterator[Seed | None]:
+    """One walk, best first. A topology whose best point recomputes is tried at its best point without recompute too: which of the two is
+    faster the estimate cannot tell.
+    """
+    queue = BestFirst(plan, levers)
+    settled: dict[Topology, bool] = {}
+    for point, knobs in queue:
+        recomputes = plan.recomputed(knobs) > 0
+        if point.topology in settled and (recomputes or not settled[point.topology]):
             continue
-        knobs = grid_knobs(point, plan.workload, levers)
-        label = f"grid: TP{point.tp} PP{point.pp} EP{point.ep} CP{point.cp} MBS{point.mbs} recompute {point.recompute}"
-        yield from plan.offer(label, knobs, probe=True)
+        label = f"grid: TP{point.tp} PP{point.pp} EP{point.ep} CP{point.cp} MBS{point.mbs} VPP{point.vpp}"
+        yield from plan.offer(label, knobs)
         if plan.score(knobs) is not None:
-            settled.add(point.topology)
-            yield None
+            if point.topology not in settled:
+                yield None
+            settled[point.topology] = recomputes
+            if not recomputes:
+                queue.close(point.topology)
 
 
 def _smallest(plan: _Plan) -> Iterator[Seed]:
@@ -214,11 +252,11 @@ def _smallest(plan: _Plan) -> Iterator[Seed]:
 
     With the workload's own levers: FP8 copies and exchange buffers only add, and a lever may be illegal everywhere.
     """
-    points = [point for point in grid(plan.workload, plan.cluster) if point.recompute == "full"]
+    points = [point for point in grid(plan.workload, plan.cluster) if point.vpp == 1]
     points.sort(key=lambda point: (point.mbs, -point.tp * point.pp * point.cp * point.ep))
     for point in points[:SMALLEST_POINTS]:
         label = f"smallest: TP{point.tp} PP{point.pp} EP{point.ep} CP{point.cp} MBS{point.mbs} recompute full"
-        yield from plan.offer(label, grid_knobs(point, plan.workload, {}))
+        yield from plan.offer(label, grid_knobs(point, plan.workload, {}) | {"recompute_granularity": "full"})
 
 
 def _settle_levers(plan: _Plan) -> Iterator[Seed]:
@@ -231,33 +269,49 @@ def _settle_levers(plan: _Plan) -> Iterator[Seed]:
 
 
 def _sharded(plan: _Plan) -> Iterator[Seed]:
-    """FSDP2 alone, which no step from a point with PP or EP reaches: the largest MBS that fits, without recompute and with full."""
+    """FSDP2 alone, which no step from a point with PP or EP reaches: the largest MBS that fits without recompute, and with the least."""
     own = plan.workload.baseline
-    levers: dict[str, Any] = {"use_torch_fsdp2": True, "use_distributed_optimizer": False, "vpp": 1}
+    levers: dict[str, Any] = {"use_torch_fsdp2": True, "use_distributed_optimizer": False}
     if plan.workload.architecture.is_moe:
         levers |= {"expert_tensor_parallel_size": 1, "use_turbo_deepep": False, "sync_free_stage": 0}
     if plan.best is not None and plan.best.fp8 is not None:
         levers |= {"fp8": plan.best.fp8}
-    granularities: tuple[Granularity, ...] = ("none", "full")
-    for granularity in () if own.use_torch_fsdp2 else granularities:
-        for mbs in reversed([mbs for mbs in mbs_values() if mbs <= MBS_GROWTH * own.mbs]):
-            point = GridPoint(tp=1, pp=1, ep=1, cp=1, mbs=mbs, recompute=granularity)
-            knobs = grid_knobs(point, plan.workload, levers)
-            if plan.fits(knobs):
-                yield from plan.offer(f"FSDP2: MBS{mbs} recompute {granularity}", knobs)
-                break
+    sizes = [] if own.use_torch_fsdp2 else sorted((mbs for mbs in mbs_values() if mbs <= MBS_GROWTH * own.mbs), reverse=True)
+    seen_recompute = False
+    for mbs in sizes:
+        knobs = plan.least_recompute(grid_knobs(GridPoint(tp=1, pp=1, ep=1, cp=1, mbs=mbs), plan.workload, levers))
+        if knobs is None:
+            continue
+        recomputes = plan.recomputed(knobs) > 0
+        if not (recomputes and seen_recompute):
+            yield from plan.offer(f"FSDP2: MBS{mbs} recompute {knobs['recompute_granularity']}", knobs)
+        seen_recompute = True
+        if not recomputes:
+            break
 
 
 def _refine(plan: _Plan) -> Iterator[Seed]:
-    """Neighbours of the best so far: schedules, VPP x MBS, recompute, optimizer sharding, one step along each degree; again if it moves."""
+    """Neighbours of the best so far, each with the least recompute that fits; again if the best moves."""
     tried: set[TrialConfig] = set()
     while plan.best is not None and plan.best not in tried:
         centre = plan.best
         tried.add(centre)
         for label, knobs in neighbours(plan.workload, plan.cluster, centre):
-            yield from plan.offer(label, knobs, probe=True)
+            for fitting in [knobs] if "schedule" in label else _fitted(plan, knobs):
+                yield from plan.offer(label, fitting, probe=True)
             if plan.best != centre:
                 break
+
+
+def _fitted(plan: _Plan, knobs: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Knobs with the least recompute that fits, after them with narrower copies of the weights where those spare all of it."""
+    least = plan.least_recompute(knobs)
+    if least is None or plan.recomputed(least) > 0:
+        bare = {name: value for name, value in knobs.items() if name != "recompute_num_layers"} | {"recompute_granularity": "none"}
+        lighter = {"mxfp8": ("hybrid", "none"), "hybrid": ("none",)}.get(str(knobs.get("fp8")), ())
+        yield from [{**bare, "fp8": fp8} for fp8 in lighter if plan.fits({**bare, "fp8": fp8})][:1]
+    if least is not None:
+        yield least
 
 
 def seed_plan(

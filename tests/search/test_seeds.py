@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import islice
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,9 @@ from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.model_workload import workload_from_model
 from primus_mcp.inputs.workload import Workload, read_workload
+from primus_mcp.search.estimate import Estimate
 from primus_mcp.search.seeds import Seed, seed_plan
-from primus_mcp.search.topologies import grid
+from primus_mcp.search.topologies import GridPoint, grid
 from primus_mcp.space.adapted import adapt_baseline
 from primus_mcp.space.knobs import KnobValue, TrialConfig
 from primus_mcp.space.legality import check_legality
@@ -124,7 +127,7 @@ def test_when_nothing_fits_the_plan_ends_with_the_widest_points(mixtral: Workloa
     assert seeds[-1].label.startswith("smallest")
 
 
-@pytest.mark.parametrize("order", [lambda point: point.topology, lambda point: (point.mbs, point.recompute)])
+@pytest.mark.parametrize("order", [lambda point: point.topology, lambda point: (point.mbs, point.vpp)])
 def test_the_grid_holds_every_point_once(mixtral: Workload, cluster: Cluster, order: Callable[[Any], Any]) -> None:
     points = grid(mixtral, cluster)
     assert len(set(points)) == len(points)
@@ -132,15 +135,7 @@ def test_the_grid_holds_every_point_once(mixtral: Workload, cluster: Cluster, or
     for point in points:
         assert 32 % (point.tp * point.pp * point.cp) == 0
         assert 32 % (point.ep * point.pp) == 0
-
-
-def test_the_grid_starts_where_nothing_communicates_or_idles(mixtral: Workload, cluster: Cluster) -> None:
-    points = grid(mixtral, cluster)
-    assert (points[0].tp, points[0].pp, points[0].recompute) == (1, 1, "none")
-    half = len(points) // 2
-    early, late = points[:half], points[half:]
-    assert sum(point.tp for point in early) < sum(point.tp for point in late)
-    assert sum(point.recompute == "full" for point in early) < sum(point.recompute == "full" for point in late)
+        assert ceil(56 / (point.pp * point.vpp)) * point.vpp <= ceil(56 / point.pp)
 
 
 def _told(workload: Workload, target: Cluster, score: Callable[[Seed], float | None], budget: int) -> list[Seed]:
@@ -243,3 +238,125 @@ def test_an_exchange_that_the_model_may_not_have_does_not_hide_the_one_that_it_m
             break
     best = max((trial for trial, score in scores.items() if score is not None), key=lambda trial: scores[trial] or 0.0)
     assert best.use_turbo_deepep and best.ep is not None and best.ep > 1
+
+
+class Book:
+    """A plan whose memory is a rule: activations of MBS tokens a stage, less those of recomputed layers, and FP8's copies."""
+
+    def __init__(self, workload: Workload, target: Cluster, fits: Callable[[TrialConfig], bool], **plan: Any) -> None:
+        self.scores: dict[TrialConfig, float | None] = {}
+        self.plan = seed_plan(workload, target, score=self.scores.get, fits=fits, axes=DEFAULT_AXES, **plan)
+        self.fits = fits
+
+    def first(self, count: int) -> list[TrialConfig]:
+        """Seeds that fit; each scores less than the one before, so that nothing is refined."""
+        found: list[TrialConfig] = []
+        for seed in self.plan:
+            if self.fits(seed.trial):
+                found.append(seed.trial)
+                self.scores[seed.trial] = 1.0 / len(found)
+            if len(found) == count:
+                break
+        return found
+
+
+def test_a_point_recomputes_as_few_layers_as_fit(mixtral: Workload, cluster: Cluster) -> None:
+    """Here three layers of each virtual stage must be recomputed, whatever the topology, and selective recompute frees nothing."""
+
+    def fits(trial: TrialConfig) -> bool:
+        if trial.pp is None or trial.recompute_granularity != "full":
+            return False
+        stage = ceil(56 / (trial.pp * (trial.vpp or 1)))
+        return stage >= 3 and (trial.recompute_num_layers or stage) >= 3
+
+    trials = Book(mixtral, cluster, fits).first(4)
+    assert len(trials) == 4
+    for trial in trials:
+        assert trial.pp is not None
+        assert trial.recompute_num_layers in ((3,) if ceil(56 / (trial.pp * (trial.vpp or 1))) > 3 else (None, 3))
+
+
+def test_first_seeds_are_distinct_topologies(mixtral: Workload, cluster: Cluster) -> None:
+    trials = Book(mixtral, cluster, lambda trial: trial.pp is not None and trial.recompute_granularity == "none").first(3)
+    assert len({(trial.tp, trial.pp, trial.ep, trial.cp) for trial in trials}) == 3
+
+
+def test_fp8_that_keeps_a_topology_from_fitting_is_given_up_there(mixtral: Workload, cluster: Cluster) -> None:
+    """Copies of the weights in FP8 may not fit where the model does."""
+
+    def fits(trial: TrialConfig) -> bool:
+        return trial.pp is not None and trial.fp8 in (None, "none")
+
+    trials = Book(mixtral, cluster, fits).first(3)
+    assert {(trial.tp, trial.fp8, trial.use_turbo_deepep) for trial in trials} == {(1, None, True)}
+
+
+def test_a_topology_is_not_given_up_because_another_context_split_of_it_is_illegal(mixtral: Workload, cluster: Cluster) -> None:
+    """What is too large at CP 2 tells of CP 1 at half the micro-batch; what is illegal at CP 2 does not."""
+
+    def fits(trial: TrialConfig) -> bool:
+        return trial.pp is not None and trial.cp == 1 and trial.recompute_granularity == "full" and trial.mbs == 2
+
+    assert {(trial.cp, trial.mbs) for trial in Book(mixtral, cluster, fits).first(2)} == {(1, 2)}
+
+
+def test_the_grid_follows_pins_of_degrees(mixtral: Workload, cluster: Cluster) -> None:
+    seeds = list(islice(seed_plan(mixtral, cluster, axes=DEFAULT_AXES, pins={"tp": 2, "mbs": 1}), 40))
+    labels = [seed.label for seed in seeds if seed.label.startswith("grid")]
+    assert labels
+    assert all("TP2 " in label and "MBS1 " in label for label in labels)
+
+
+def _estimate(model: str, gpu: str, nodes: int) -> Callable[..., float]:
+    target = make_cluster(gpu, num_nodes=nodes)
+    return Estimate(_on(target, model), target).time_s
+
+
+POINT = GridPoint(tp=1, pp=4, ep=8, cp=1, mbs=1)
+
+
+def test_the_estimate_knows_bubbles_recompute_and_links() -> None:
+    time_s = _estimate("mixtral_8x22B_v0.1", "mi355x", 4)
+    assert time_s(replace(POINT, vpp=2)) < time_s(POINT) < time_s(POINT, recomputed=0.5) < time_s(POINT, recomputed=1.0)
+    assert time_s(POINT, fp8=True) < time_s(POINT)
+    assert time_s(replace(POINT, pp=1, ep=8)) < time_s(replace(POINT, pp=1, ep=32))
+
+
+def test_two_gpus_of_a_mesh_share_one_link_so_that_small_tensor_groups_do_not_pay() -> None:
+    """A pair of a mesh has one of seven links: TP 2 costs more exchange than TP 8 does, unlike behind a switch."""
+    mesh, switch = (_estimate("llama3.1_405B", gpu, 64) for gpu in ("mi325x", "h100"))
+    deep = GridPoint(tp=2, pp=32, ep=1, cp=1, mbs=1)
+    wide = GridPoint(tp=8, pp=8, ep=1, cp=1, mbs=1)
+    assert mesh(wide) / mesh(deep) < switch(wide) / switch(deep)
+
+
+def test_the_estimate_reads_no_calibrated_rate(cluster: Cluster, mixtral: Workload) -> None:
+    """What is tried first must not hang on rates that may be off."""
+    slower = replace(cluster.profile, sustained_flops=dict.fromkeys(cluster.profile.sustained_flops, 1.0), nic_efficiency=0.01, figures={})
+    other = replace(cluster, profile=slower)
+    assert Estimate(mixtral, other).time_s(POINT) == Estimate(mixtral, cluster).time_s(POINT)
+
+
+def test_recompute_needed_grows_with_the_micro_batch_and_is_a_share(mixtral: Workload, cluster: Cluster) -> None:
+    estimate = Estimate(mixtral, cluster)
+    shares = [estimate.recompute_needed(replace(POINT, mbs=mbs)) for mbs in (1, 2, 4, 8)]
+    assert shares == sorted(shares)
+    assert 0 <= shares[0] < shares[-1] <= 1
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "nodes", "degrees"),
+    [
+        ("deepseek_v2", "mi300x", 4, (1, 4, 8, 1)),
+        ("mixtral_8x22B_v0.1", "mi355x", 4, (1, 4, 8, 1)),
+        ("llama3.1_70B", "mi325x", 8, (1, 8, 1, 2)),
+    ],
+)
+def test_twelve_seeds_find_the_topology_of_the_sweeps_optimum_regression(
+    model: str, gpu: str, nodes: int, degrees: tuple[int, int, int, int]
+) -> None:
+    target = make_cluster(gpu, num_nodes=nodes)
+    pricing = Pricing(_on(target, model), target, axes=DEFAULT_AXES)
+    pricing.run(12)
+    best = max((trial for trial, score in pricing.scores.items() if score), key=lambda trial: pricing.scores[trial] or 0.0)
+    assert (best.tp, best.pp, best.ep or 1, best.cp) == degrees
