@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from primus_mcp.cli.common import positive_count
+from primus_mcp.errors import PrimusMcpError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,15 +80,19 @@ def sweep_start(arguments: argparse.Namespace, session: TuningSession) -> None:
         return
     if sweep_mark() in session.scratchpad.read():
         return
-    result = swept(
-        evaluator,
-        quiet=arguments.quiet,
-        seconds=arguments.start_seconds,
-        jobs=arguments.jobs,
-        top=START_TOP,
-        levels=True,
-        gemm_backend=arguments.gemm_backend,
-    )
+    try:
+        result = swept(
+            evaluator,
+            quiet=arguments.quiet,
+            seconds=arguments.start_seconds,
+            jobs=arguments.jobs,
+            top=START_TOP,
+            levels=True,
+            gemm_backend=arguments.gemm_backend,
+        )
+    except PrimusMcpError as error:
+        print(f"note: the search starts from the seeds, without a sweep: {error}", file=sys.stderr)
+        return
     if result.stopped == "interrupted":
         raise KeyboardInterrupt
     _into_log(session, result)

@@ -21,7 +21,7 @@ from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.hardware_files import catalogue_document
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.ops.backend import GemmBackend
-from primus_mcp.search.workers import begin_worker, interrupts_held
+from primus_mcp.search.workers import begin_worker, interrupts_held, workers_alive
 from primus_mcp.validation.constants import TIME_FILE
 from primus_mcp.validation.resolve import Case
 from primus_mcp.validation.trial_constants import Pricer
@@ -128,6 +128,7 @@ def effects(arch: Architecture, configs: Sequence[TrainingConfig], cluster: Clus
 def credible_effects(arch: Architecture, configs: Sequence[TrainingConfig], cluster: Cluster, backend: GemmBackend) -> list[Effect]:
     """`effects` in a process of its own."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=begin_worker) as pool:
-        with interrupts_held():
+        with workers_alive(), interrupts_held():
             future = pool.submit(effects, arch, list(configs), cluster, backend)
-        return future.result()
+        with workers_alive():
+            return future.result()

@@ -6,14 +6,13 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from multiprocessing.context import SpawnContext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from primus_mcp.errors import InputError, PrimusMcpError
 from primus_mcp.search.sweep_units import Outcome, SweepProblem, Task, Walker
-from primus_mcp.search.workers import begin_worker, interrupts_held
+from primus_mcp.search.workers import begin_worker, interrupts_held, workers_alive
 
 if TYPE_CHECKING:
     from multiprocessing.synchronize import Event
@@ -75,10 +74,8 @@ def _work(task: Task) -> Outcome | None:
 
 
 def _result(future: Future[Outcome | None]) -> Outcome | None:
-    try:
+    with workers_alive():
         return future.result()
-    except BrokenProcessPool as error:
-        raise PrimusMcpError("a worker process ended by itself (killed, or out of memory); --jobs 1 needs none") from error
 
 
 class Processes:
@@ -99,7 +96,7 @@ class Processes:
                 if task is None:
                     more = False
                     break
-                with interrupts_held():
+                with workers_alive(), interrupts_held():
                     running.add(self._pool.submit(_work, task))
             done, running = wait(running, timeout=POLL_S, return_when=FIRST_COMPLETED)
             yield from (_result(future) for future in done)

@@ -7,8 +7,11 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import connection, parent_process
+
+from primus_mcp.errors import PrimusMcpError
 
 
 def _die_with_parent() -> None:
@@ -23,6 +26,15 @@ def begin_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     atexit.register(os._exit, 0)  # nothing is left to tidy, and native bindings would list on stderr what a daemon thread kept alive
     threading.Thread(target=_die_with_parent, daemon=True).start()
+
+
+@contextmanager
+def workers_alive() -> Iterator[None]:
+    """Raises PrimusMcpError where a worker died, whether that shows when it is given work or when its answer is waited for."""
+    try:
+        yield
+    except BrokenProcessPool as error:
+        raise PrimusMcpError("a worker process ended by itself (killed, or out of memory); --jobs 1 sweeps without any") from error
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from primus_mcp.cli.main import main
+from primus_mcp.errors import PrimusMcpError
 from primus_mcp.search import cache as module
 from primus_mcp.search.cache import TrialCache, cache_file
 
@@ -101,6 +102,18 @@ def test_the_search_starts_from_the_optimum_of_the_whole_space(tmp_path: Path, c
     before = len(rows(tmp_path / "a"))
     assert main([*run, "--resume"]) == 0
     assert len(rows(tmp_path / "a")) == before and "sweep of" not in capsys.readouterr().err
+
+
+def test_a_sweep_that_fails_costs_a_line_and_not_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise PrimusMcpError("a worker process ended by itself")
+
+    monkeypatch.setattr("primus_mcp.search.sweep.sweep", killed)
+    assert main([*SMALL, "--strategy", "coordinate", "--budget", "max_proposals=2", "--out-dir", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr()
+    assert "without a sweep: a worker process ended by itself" in printed.err and "BEST CONFIGURATION" in printed.out
 
 
 def test_what_the_sweep_prices_is_no_budget_of_the_driver(tmp_path: Path) -> None:

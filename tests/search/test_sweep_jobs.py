@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
@@ -131,3 +132,14 @@ def test_two_workers_of_a_ray_cluster_give_the_answer_of_one_process() -> None:
         assert answer(swept(ray="auto")) == answer(swept())
     finally:
         ray.shutdown()
+
+
+@pytest.mark.parametrize("later", [0.0, 0.5])
+def test_a_worker_that_is_killed_is_named_whenever_it_happens(later: float) -> None:
+    def kill(done: int, *_: object) -> None:
+        for worker in active_children() if done else []:
+            worker.kill()
+        time.sleep(later)
+
+    with pytest.raises(PrimusMcpError, match="a worker process ended by itself"):
+        sweep(evaluator("deepseek_v3", 32), gemm_backend="roofline", jobs=2, progress=kill)
