@@ -75,7 +75,10 @@ def _print(result: EvaluationResult) -> None:
         if result.throughput_band:
             low, high = result.throughput_band
             print(f"band            {low:,.0f} to {high:,.0f} tokens/s/GPU by the errors of the most similar published runs")
-        print(f"efficiency      {result.tflops_per_s_per_gpu:,.0f} TFLOP/s/GPU, MFU {result.mfu:.1%}, bubble {result.bubble_ratio:.1%}")
+        print(
+            f"efficiency      {result.tflops_per_s_per_gpu:,.0f} TFLOP/s/GPU, MFU {result.mfu:.1%},"
+            f" bubble {result.bubble_ratio:.1%} over all ranks"
+        )
         _breakdown(result.time_breakdown, "ms")
     elif result.reason:
         print(f"throughput      not computed: {result.reason}")

@@ -111,7 +111,7 @@ def print_performance(case: Projected, backend: Any) -> None:
         print(f"band            {low:,.0f} to {high:,.0f} tokens/s/GPU by the errors of the most similar published runs")
     print(
         f"efficiency      {found.tflops_per_s_per_gpu:,.0f} TFLOP/s/GPU, MFU {found.mfu:.1%} of {found.gemm_precision},"
-        f" bubble {found.bubble_ratio:.1%}"
+        f" bubble {found.bubble_ratio:.1%} over all ranks"
     )
     print(f"replicas        dp {found.dp}, expert dp {found.expert_dp}, {found.micro_batches} micro-batches")
     print("iteration, ms, of the busiest rank")

@@ -38,7 +38,9 @@ class EvaluationResult(_Record):
         default=None, description="lowest and highest tokens/s/GPU that the errors of the most similar published runs allow; null: none is"
     )
     tflops_per_s_per_gpu: float | None = Field(default=None, description="model FLOPs (no recompute) per second and GPU, in TFLOP/s")
-    bubble_ratio: float | None = Field(default=None, description="idle share of the pipeline, 0 at PP 1")
+    bubble_ratio: float | None = Field(
+        default=None, description="share of the pipeline step that its ranks idle, averaged over all of them; 0 at PP 1"
+    )
     comm_breakdown: dict[str, float] | None = Field(default=None, description="ms of communication by collective, and their total")
     source: Source = Field(default="memory_only", description="what produced the numbers")
     resolved: dict[str, Any] | None = Field(default=None, description="the full configuration that was priced")
@@ -51,7 +53,9 @@ class EvaluationResult(_Record):
     expert_dp: int | None = Field(default=None, description="replicas of a routed expert: world / (ETP PP EP)")
     micro_batches: int | None = Field(default=None, description="micro-batches of an iteration: GBS / (MBS dp)")
     comm_exposed_ms: float | None = Field(default=None, description="communication that nothing hides")
-    time_breakdown: dict[str, float] | None = Field(default=None, description="ms by component; sums to iteration_ms")
+    time_breakdown: dict[str, float] | None = Field(
+        default=None, description="ms by component of the busiest pipeline rank, `bubble` being its idle time alone; sums to iteration_ms"
+    )
     memory_breakdown: dict[str, float] | None = Field(
         default=None, description="GB by component on the worst rank; sums to memory_per_gpu_gb"
     )

@@ -194,6 +194,15 @@ def test_split_weight_gradients_shrink_the_bubble_of_few_micro_batches(schedule:
     assert dense(FOUR_NODES, **few, schedule=schedule, vpp=vpp).bubble_ratio < dense(FOUR_NODES, **few).bubble_ratio
 
 
+@pytest.mark.parametrize("pp", [4, 8])
+@pytest.mark.parametrize("gbs", [32, 256])
+def test_the_busiest_rank_idles_no_more_than_all_do_on_average(pp: int, gbs: int) -> None:
+    found = dense(FOUR_NODES, pp=pp, gbs=gbs)
+    parts = found.time_breakdown_s
+    assert 0 < parts["bubble"] / found.iteration_s <= found.bubble_ratio
+    assert sum(parts.values()) == pytest.approx(found.iteration_s)
+
+
 def test_a_longer_pipeline_has_a_larger_bubble() -> None:
     assert dense(FOUR_NODES, pp=2, gbs=128).bubble_ratio < dense(FOUR_NODES, pp=8, gbs=32).bubble_ratio
 

@@ -13,8 +13,10 @@ class PerformanceProjection:
     """One training iteration of a configuration on a cluster. Seconds unless the name says otherwise.
 
     `time_breakdown_s` is of the busiest pipeline rank and sums to `iteration_s`. `communication_s` is the whole time its transfers
-    take in an iteration, `exposed_s` what nothing hides (keys: tp, cp, a2a, pp, gradients, parameters). `model_flops` is of the whole job
-    (see flops.py); `mfu` divides by the dense peak of `gemm_precision`, the precision that most GEMM FLOPs run in.
+    take in an iteration, `exposed_s` what nothing hides (keys: tp, cp, a2a, pp, gradients, parameters). `bubble_ratio` is the idle share of
+    the pipeline step averaged over all ranks; the `bubble` of `time_breakdown_s` is of the busiest rank alone, apart from exposed
+    transfers, so it is smaller where stages differ. `model_flops` is of the whole job (see flops.py); `mfu` divides by the dense peak of
+    `gemm_precision`, the precision that most GEMM FLOPs run in.
     """
 
     iteration_s: float
