@@ -37,15 +37,18 @@ def _figures() -> Mapping[str, Any]:
     return parse_text((files("primus_mcp.catalog") / "measured" / name).read_text(encoding="utf-8"), f"catalog/measured/{name}")
 
 
-def _told(what: str, found: Mapping[str, Any]) -> str:
+def _told(what: str, vendor: Vendor, found: Mapping[str, Any]) -> str:
     blind = found["blind_mean_error"]
     left_out = f"; {blind:.1%} with the model's family left out of every fit" if blind is not None else ""
-    return f"{what} was off by {found['mean_error']:.1%} on average over {found['runs']} published configurations{left_out}"
+    everywhere = f"all {found['runs']} published {vendor.upper()} configurations"
+    return f"{what} was off by {found['mean_error']:.1%} on average over {everywhere}{left_out}"
 
 
-def _unchecked(gpu: str, own: Mapping[str, Any]) -> Accuracy:
+def _unchecked(gpu: str, vendor: Vendor, own: Mapping[str, Any]) -> Accuracy:
     others = ", ".join(own["time"]["gpus"])
-    text = f"no published run on {gpu} was checked; on {others} {_told('time', own['time'])}; check the first choice with a short run"
+    text = (
+        f"no published run on {gpu} was checked; on {others} {_told('time', vendor, own['time'])}; check the first choice with a short run"
+    )
     return Accuracy(throughput_error=None, memory_error=None, text=text)
 
 
@@ -55,14 +58,14 @@ def accuracy_of(fidelity: Fidelity, vendor: Vendor, gpu: str | None = None) -> A
     On a `gpu` that no published run was made on, errors are null and the text says so.
     """
     own = _figures()[vendor]
-    memory = _told("memory", own["memory"])
+    memory = _told("memory", vendor, own["memory"])
     if fidelity in ("simulate", "heuristic") and gpu is not None and gpu not in own["time"]["gpus"] + own["memory"]["gpus"]:
-        return _unchecked(gpu, own)
+        return _unchecked(gpu, vendor, own)
     if fidelity == "simulate":
         return Accuracy(
             throughput_error=own["time"]["median_error"],
             memory_error=own["memory"]["median_error"],
-            text=f"{_told('time', own['time'])}; {memory}; check the first choice with a short run",
+            text=f"{_told('time', vendor, own['time'])}; {memory}; check the first choice with a short run",
         )
     if fidelity == "heuristic":
         return Accuracy(throughput_error=None, memory_error=own["memory"]["median_error"], text=f"{memory}; throughput is a rule of thumb")

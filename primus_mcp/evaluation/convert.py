@@ -25,6 +25,13 @@ def resolved_fields(config: TrainingConfig) -> dict[str, Any]:
     return fields
 
 
+AT_EXPERT_LOAD = "memory_at_expert_load"
+"""Code of the warning that says what a hotter expert rank needs."""
+FITS_ONLY_BALANCED = "fits_only_balanced"
+"""Code of the same warning where that rank fits less surely than the estimate at the first of those loads."""
+_SURENESS = ("does_not_fit", "at_risk", "fits")
+
+
 def load_text(config: TrainingConfig, loads: Mapping[float, MemoryProjection], cluster: Cluster) -> str:
     """What the answer says about the balance of a mixture of experts."""
     priced = "forced to be balanced" if config.forced_balance else f"priced at {config.expert_load_imbalance:g} times the mean"
@@ -33,6 +40,14 @@ def load_text(config: TrainingConfig, loads: Mapping[float, MemoryProjection], c
         for load, memory in loads.items()
     ]
     return f"expert load is {priced}; with a hotter rank the worst one needs {', '.join(found)}"
+
+
+def load_warning(
+    config: TrainingConfig, memory: MemoryProjection, loads: Mapping[float, MemoryProjection], cluster: Cluster
+) -> ResultWarning:
+    """`load_text` as a warning; its code says whether the first of the loads changes the verdict."""
+    own, hotter = (_SURENESS.index(found.fits(cluster.hbm_bytes)) for found in (memory, loads[min(loads)]))
+    return ResultWarning(code=FITS_ONLY_BALANCED if hotter < own else AT_EXPERT_LOAD, text=load_text(config, loads, cluster))
 
 
 def memory_fields(memory: MemoryProjection, cluster: Cluster) -> dict[str, Any]:

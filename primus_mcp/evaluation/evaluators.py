@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from primus_mcp.evaluation import synthetic
 from primus_mcp.evaluation.accuracy import accuracy_of
-from primus_mcp.evaluation.convert import load_text, memory_fields, performance_fields, resolved_fields
+from primus_mcp.evaluation.convert import load_warning, memory_fields, performance_fields, resolved_fields
 from primus_mcp.evaluation.digest import digest
 from primus_mcp.evaluation.nearest import band_fields
 from primus_mcp.evaluation.result import EvaluationResult, Fidelity, ResultWarning
@@ -190,7 +190,7 @@ class MemoryRealEvaluator(Evaluator):
         fields = {**memory_fields(memory, self.cluster), "within_margin": reason is None, "reason": reason}
         if loads:
             fields["memory_at_expert_load_gb"] = {f"{load:g}": bytes_to_gb(found.device_bytes) for load, found in loads.items()}
-            fields["warnings"].append(ResultWarning(code="memory_at_expert_load", text=load_text(config, loads, self.cluster)))
+            fields["warnings"].append(load_warning(config, memory, loads, self.cluster))
         return fields, reason
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from primus_mcp.evaluation.convert import FITS_ONLY_BALANCED
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.space.notes import GBS_DIFFERS, PRECISION_DIFFERS
 
@@ -15,7 +16,7 @@ HEADERS = {
     "heuristic": "HEURISTIC: memory is projected, throughput is a rule of thumb that only orders configurations",
 }
 SHOWN_SCHEDULES = {"interleaved": "interleaved_1f1b"}
-SHOWN_WARNINGS = {GBS_DIFFERS, PRECISION_DIFFERS}
+SHOWN_WARNINGS = {GBS_DIFFERS, PRECISION_DIFFERS, FITS_ONLY_BALANCED}
 _IN_BLOCK = {"tp", "pp", "ep", "cp", "mbs", "gbs", "vpp", "pp_schedule", "recompute_granularity", "recompute_num_layers"}
 
 

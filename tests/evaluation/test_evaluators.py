@@ -11,6 +11,7 @@ from workload_cases import written_workload
 
 from primus_mcp.errors import InputError
 from primus_mcp.evaluation.cheapest import cheapest_fitting_change, fitting_changes
+from primus_mcp.evaluation.convert import FITS_ONLY_BALANCED
 from primus_mcp.evaluation.digest import digest, plain
 from primus_mcp.evaluation.evaluators import Evaluator, FullEvaluator, Mode, Rules, make_evaluator
 from primus_mcp.evaluation.result import EvaluationResult
@@ -183,6 +184,17 @@ def test_a_mixture_says_its_balance_and_its_memory_under_uneven_load(tmp_path: P
     told = next(warning for warning in result.warnings if warning.code == "memory_at_expert_load")
     assert "priced at 1 times the mean" in told.text
     assert evaluator(tmp_path, "memory-real").evaluate(TrialConfig(mbs=1)).memory_at_expert_load_gb is None
+
+
+def test_what_fits_only_while_experts_are_balanced_has_a_warning_of_its_own(tmp_path: Path) -> None:
+    mixture = {"model": "mixtral_8x7B_v0.1", "ep": 8, "num_nodes": 2}
+    roomy = evaluator(tmp_path, "memory-real", **mixture).evaluate(TrialConfig(mbs=1))
+    assert roomy.fits_physically == "fits" and FITS_ONLY_BALANCED not in {warning.code for warning in roomy.warnings}
+    assert roomy.memory_upper_gb is not None
+    tight = evaluator(tmp_path, "memory-real", **mixture, hbm_capacity_gb=roomy.memory_upper_gb + 0.01).evaluate(TrialConfig(mbs=1))
+    assert tight.fits_physically == "fits"
+    told = next(warning.text for warning in tight.warnings if warning.code == FITS_ONLY_BALANCED)
+    assert "at 1.5 times the mean (fits)" not in told and "at 1.5 times the mean (" in told
 
 
 def test_there_is_no_cheap_change_when_nothing_near_fits(tmp_path: Path) -> None:

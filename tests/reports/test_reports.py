@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from primus_mcp.errors import InputError
+from primus_mcp.evaluation.convert import AT_EXPERT_LOAD, FITS_ONLY_BALANCED
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.best import best_block, exports_block
 from primus_mcp.reports.measured import compare_with_measured
@@ -97,6 +98,12 @@ def test_knobs_without_a_line_of_their_own_follow_and_the_gain_over_the_baseline
 
 def test_classes_of_numbers_are_not_compared_with_each_other() -> None:
     assert " x the baseline" not in best_block(result(), trial={}, baseline=result(0, fidelity="heuristic"))
+
+
+def test_the_block_says_that_a_hotter_expert_rank_does_not_fit() -> None:
+    warning = {"code": FITS_ONLY_BALANCED, "text": "210.0 GB at 1.5 times the mean (does not fit)"}
+    assert "  note: 210.0 GB at 1.5 times the mean (does not fit)" in best_block(result(warnings=[warning]), trial={}).splitlines()
+    assert "1.5 times" not in best_block(result(warnings=[warning | {"code": AT_EXPERT_LOAD}]), trial={})
 
 
 def test_upper_estimate_notes_and_another_batch_size_stand_in_the_block() -> None:
