@@ -15,13 +15,13 @@ from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.search.best_first import BestFirst
+from primus_mcp.search.levers import exchange_levers, single_levers
 from primus_mcp.search.neighbours import lever_neighbours, neighbours
 from primus_mcp.search.topologies import MBS_GROWTH, GridPoint, Topology, grid, grid_knobs
-from primus_mcp.space.axes import ep_values, mbs_values, node_limit, vpp_values, with_pins
+from primus_mcp.space.axes import mbs_values, with_pins
 from primus_mcp.space.knobs import KNOBS, KnobValue, TrialConfig, knob_values
 from primus_mcp.space.legality import check_legality
 from primus_mcp.space.pipeline_keys import largest_stage
-from primus_mcp.space.rules.moe import DEEPEP_GROUPS
 from primus_mcp.space.trainer_keys import resolve
 
 Fits = Callable[[TrialConfig], bool]
@@ -144,54 +144,12 @@ class _Plan:
         return self._scores.get(self._key(self.shape(knobs)))
 
 
-def _refused(plan: _Plan, knobs: Mapping[str, Any]) -> bool:
-    """Whether exchange knobs break a rule at the widest EP within a node that DeepEP serves, which that EP alone does not break."""
-    served = [ep for ep in ep_values(plan.workload.architecture, plan.cluster) if ep in DEEPEP_GROUPS and ep <= node_limit(plan.cluster)]
-    alone = {"ep": max(served), "expert_tensor_parallel_size": 1} if served else {}
-
-    def broken(trial: TrialConfig) -> set[str]:
-        return {found.rule for found in check_legality(plan.workload, trial, plan.cluster).violations}
-
-    return bool(broken(plan.shape({**alone, **knobs})) - broken(plan.shape(alone)))
-
-
-def _exchange_levers(plan: _Plan) -> list[dict[str, Any]]:
-    """DeepEP and sync-free settings that the model may have, strongest first; stage >= 2 needs ETP 1."""
-    arch, own = plan.workload.architecture, plan.workload.baseline
-    if not arch.is_moe:
-        return []
-    alone: dict[str, Any] = {"expert_tensor_parallel_size": 1} if own.etp > 1 else {}
-    levers = [{"use_turbo_deepep": True, "sync_free_stage": stage, **alone} for stage in (2, 1)]
-    return [lever for lever in [*levers, {"use_turbo_deepep": True}] if not _refused(plan, lever)]
-
-
-def _virtual_stages(workload: Workload) -> list[int]:
-    """VPP values worth trying at the workload's depth: those that split layers evenly first."""
-    own, layers = workload.baseline, workload.architecture.num_layers
-    if own.pp == 1:
-        return []
-    choices = [vpp for vpp in vpp_values(workload.architecture, own.pp) if vpp != own.vpp]
-    return sorted(choices, key=lambda vpp: (layers % (own.pp * vpp) != 0, abs(vpp - 2), vpp))[:2]
-
-
-def _single_levers(plan: _Plan) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """Levers by impact: a label, and alternatives of which the first that helps is kept."""
-    own = plan.workload.baseline
-    lighter = {"full": ("none", "selective"), "selective": ("none",), "none": ()}[own.recompute.granularity]
-    yield "recompute", [{"recompute_granularity": granularity} for granularity in lighter]
-    yield "VPP", [{"vpp": vpp} for vpp in _virtual_stages(plan.workload)]
-    yield "expert exchange", _exchange_levers(plan)
-    yield "FP8", [{"fp8": "hybrid"}] if not own.fp4 else []
-    yield "fused loss", [{"cross_entropy_loss_fusion": True}]
-    yield "data-parallel overlap", [{"overlap_grad_reduce": True, "overlap_param_gather": True}]
-
-
 def _levers(plan: _Plan, kept: dict[str, Any], undecided: dict[str, Any]) -> Iterator[Seed]:
     """Each lever on top of those that helped before it; the ones that help (all, while nothing fits) are collected in `kept`.
 
     A lever that never got a score (no alternative is legal and fits where the baseline is) is `undecided`: it may help elsewhere.
     """
-    for label, alternatives in _single_levers(plan):
+    for label, alternatives in single_levers(plan.workload, plan.cluster, plan.shape):
         judged = False
         for knobs in alternatives:
             before = plan.best_score
@@ -222,7 +180,7 @@ def _grid(plan: _Plan, levers: Mapping[str, Any], undecided: Mapping[str, Any]) 
     """
     yield from _walk(plan, [{**levers, **undecided}, dict(levers)] if undecided else [dict(levers)])
     others = {name: value for name, value in levers.items() if name not in ("use_turbo_deepep", "sync_free_stage")}
-    for weaker in [*({**others, **exchange} for exchange in _exchange_levers(plan)[1:]), {}]:
+    for weaker in [*({**others, **exchange} for exchange in exchange_levers(plan.workload, plan.cluster, plan.shape)[1:]), {}]:
         if plan.best is None:
             yield from _walk(plan, [weaker])
 
