@@ -281,8 +281,8 @@ def seed_plan(
     axes: Mapping[str, bool] | None = None,
     pins: Mapping[str, KnobValue] | None = None,
 ) -> Iterator[Seed]:
-    """Seeds in order: baseline; levers by impact, those that help combined; the topologies with them that an estimate says are fastest, each
-    with the least recompute that fits; FSDP2 alone; neighbours of the best; the other topologies, refined whenever the best moves.
+    """Seeds in order: baseline; levers by impact, those that help combined; with them the topologies that an estimate says are fastest,
+    each with the least recompute that fits; FSDP2 alone; neighbours of the best; other topologies, refined whenever the best moves.
 
     `workload` is the one whose baseline runs on the cluster (`adapt_baseline`). Seeds may be illegal or not fit: that costs the caller no
     budget, and they say which limit binds; `fits` keeps most of those out of the grid. Ends when the grid is exhausted.
