@@ -25,6 +25,11 @@ def resolved_fields(config: TrainingConfig) -> dict[str, Any]:
     return fields
 
 
+def settings_changed(resolved: Mapping[str, Any], own: Mapping[str, Any]) -> int:
+    """How many entries of a resolved configuration differ from those of the workload's own."""
+    return sum(value != own.get(name) for name, value in resolved.items())
+
+
 AT_EXPERT_LOAD = "memory_at_expert_load"
 """Code of the warning that says what a hotter expert rank needs."""
 FITS_ONLY_BALANCED = "fits_only_balanced"

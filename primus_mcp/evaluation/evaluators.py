@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from primus_mcp.evaluation import synthetic
 from primus_mcp.evaluation.accuracy import accuracy_of
-from primus_mcp.evaluation.convert import load_warning, memory_fields, performance_fields, resolved_fields
+from primus_mcp.evaluation.convert import load_warning, memory_fields, performance_fields, resolved_fields, settings_changed
 from primus_mcp.evaluation.digest import digest
 from primus_mcp.evaluation.nearest import band_fields
 from primus_mcp.evaluation.result import EvaluationResult, Fidelity, ResultWarning
@@ -65,6 +65,7 @@ class Evaluator(ABC):
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
         self.workload, self.cluster = rules.workload, rules.cluster
+        self._own = resolved_fields(self.workload.baseline)
         self._check = lru_cache(maxsize=_LEGALITY_CACHE)(rules.check)
 
     @property
@@ -114,9 +115,11 @@ class Evaluator(ABC):
         """A legal result around the numbers in `fields`."""
         findings = trial_findings(self.workload, trial, config)
         warnings = [*(ResultWarning(code=finding.code, text=finding.text) for finding in findings), *fields.pop("warnings", [])]
+        resolved = resolved_fields(config)
         return EvaluationResult(
             legal=True,
-            resolved=resolved_fields(config),
+            resolved=resolved,
+            settings_changed=settings_changed(resolved, self._own),
             fidelity=self.fidelity,
             engine_version=engine_version(),
             profile=self.cluster.profile.name,

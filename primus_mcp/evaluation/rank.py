@@ -1,4 +1,4 @@
-"""Which trial is best: one fidelity class at a time, inside the memory margin, and not at risk for a trifle."""
+"""Which trial is best: one fidelity class at a time, inside the memory margin, not at risk for a trifle, and the plainest of equals."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ FIDELITIES: tuple[Fidelity, ...] = ("synthetic", "heuristic", "simulate", "primu
 
 AT_RISK_TOLERANCE = 0.03
 """A configuration whose upper memory bound exceeds the GPU wins only over safe ones that are slower by more than this share."""
+
+
+NEAR_TIE = 1e-3
+"""Trials whose throughputs differ by no more than this share are as fast as each other: the model cannot tell them apart."""
+_SHOWN_GB = 1
+"""Digits after the point of GB, as they are shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +42,24 @@ def is_candidate(result: EvaluationResult) -> bool:
     return result.legal and result.within_margin is True and result.tokens_per_s_per_gpu is not None and not is_what_if(result)
 
 
-def _order(result: EvaluationResult) -> tuple[float, float, int]:
-    """Fastest first; equal speed: less memory, then the earlier trial."""
-    memory = result.memory_per_gpu_gb if result.memory_per_gpu_gb is not None else 0.0
-    return (-(result.tokens_per_s_per_gpu or 0.0), memory, result.trial_id if result.trial_id is not None else 0)
+def _rate(result: EvaluationResult) -> float:
+    return result.tokens_per_s_per_gpu or 0.0
+
+
+def _order(result: EvaluationResult) -> tuple[float, float, int, int]:
+    """Fastest first; equal speed: less memory, then nearer to the workload, then the earlier trial."""
+    changed, number = result.settings_changed or 0, result.trial_id or 0
+    return (-_rate(result), result.memory_per_gpu_gb or 0.0, changed, number)
+
+
+def _plainest(candidates: Sequence[EvaluationResult], least: float = 0.0) -> EvaluationResult:
+    """Of those as fast as the first, and at least `least`: a safe one, the least memory as shown, the nearest to the workload."""
+    least = max(least, _rate(candidates[0]) * (1 - NEAR_TIE))
+
+    def place(one: EvaluationResult) -> tuple[bool, float, int]:
+        return (one.fits_physically == "at_risk", round(one.memory_per_gpu_gb or 0.0, _SHOWN_GB), one.settings_changed or 0)
+
+    return min((one for one in candidates if _rate(one) >= least), key=place)
 
 
 def ordered(results: Sequence[EvaluationResult], fidelity: Fidelity) -> list[EvaluationResult]:
@@ -47,21 +67,29 @@ def ordered(results: Sequence[EvaluationResult], fidelity: Fidelity) -> list[Eva
     return sorted((result for result in results if result.fidelity == fidelity and is_candidate(result)), key=_order)
 
 
+def _tie_text(chosen: EvaluationResult, fastest: EvaluationResult) -> str | None:
+    """Why another trial than the fastest was chosen among those as fast."""
+    if chosen is fastest:
+        return None
+    why = "is at risk" if fastest.fits_physically == "at_risk" else "needs more memory or changes more settings"
+    return f"trial #{fastest.trial_id} is as fast within {NEAR_TIE:.1%} but {why}"
+
+
 def _winner(candidates: list[EvaluationResult]) -> tuple[EvaluationResult, str | None]:
-    fastest = candidates[0]
-    if fastest.fits_physically != "at_risk":
-        return fastest, None
-    upper = f"{fastest.memory_upper_gb:.1f} GB" if fastest.memory_upper_gb is not None else "its upper bound"
-    safe = next((result for result in candidates if result.fits_physically == "fits"), None)
-    if safe is None:
-        return fastest, f"at risk: memory may reach {upper}, more than the GPU has; no trial is surely inside"
-    share = (safe.tokens_per_s_per_gpu or 0.0) / (fastest.tokens_per_s_per_gpu or 1.0)
-    if share >= 1 - AT_RISK_TOLERANCE:
-        return safe, f"trial #{fastest.trial_id} is {1 / share - 1:.1%} faster but at risk: its memory may reach {upper}"
-    return (
-        fastest,
-        f"at risk: memory may reach {upper}, more than the GPU has; the fastest safe trial, #{safe.trial_id}, is {1 - share:.1%} slower",
-    )
+    first = _plainest(candidates)
+    if first.fits_physically != "at_risk":
+        return first, _tie_text(first, candidates[0])
+    upper = f"{first.memory_upper_gb:.1f} GB" if first.memory_upper_gb is not None else "its upper bound"
+    safe = [result for result in candidates if result.fits_physically == "fits"]
+    if not safe:
+        return first, f"at risk: memory may reach {upper}, more than the GPU has; no trial is surely inside"
+    tolerated = _rate(candidates[0]) * (1 - AT_RISK_TOLERANCE)
+    if _rate(safe[0]) >= tolerated:
+        chosen = _plainest(safe, tolerated)
+        faster = _rate(first) / _rate(chosen) - 1
+        return chosen, f"trial #{first.trial_id} is {faster:.1%} faster but at risk: its memory may reach {upper}"
+    slower = f"the fastest safe trial, #{safe[0].trial_id}, is {1 - _rate(safe[0]) / _rate(first):.1%} slower"
+    return first, f"at risk: memory may reach {upper}, more than the GPU has; {slower}"
 
 
 def rank(results: Sequence[EvaluationResult]) -> Ranking:

@@ -44,6 +44,7 @@ class EvaluationResult(_Record):
     comm_breakdown: dict[str, float] | None = Field(default=None, description="ms of communication by collective, and their total")
     source: Source = Field(default="memory_only", description="what produced the numbers")
     resolved: dict[str, Any] | None = Field(default=None, description="the full configuration that was priced")
+    settings_changed: int | None = Field(default=None, description="entries of `resolved` that are not the workload's own; null: unknown")
     fidelity: Fidelity = Field(default="simulate", description="class of the numbers; classes are never ranked together")
     backend: str | None = Field(default=None, description="GEMM backend: roofline or origami")
     profile: str | None = Field(default=None, description="dated software profile whose rates were used")

@@ -17,6 +17,8 @@ from primus_mcp.units import GIB
 
 Index = NDArray[np.intp]
 Rates = NDArray[np.float64]
+Place = tuple[float, float, int, str]
+"""Smaller is better: minus tokens/s/GPU, GB, settings that differ from the workload, key."""
 TIE = 1e-9
 """Throughputs nearer than this are equal: a bound may differ from the projection in its last digits."""
 SPARED = 200_000
@@ -50,8 +52,8 @@ class Found:
     by_key: dict[str, SweptTrial] = field(default_factory=dict)
     best: float = 0.0
     _spelled: dict[str, tuple[bool, str]] = field(default_factory=dict)
-    _fastest: list[tuple[float, float, str]] = field(default_factory=list)
-    _safe: tuple[float, float, str] | None = None
+    _fastest: list[Place] = field(default_factory=list)
+    _safe: Place | None = None
 
     def __post_init__(self) -> None:
         """Nothing fits any level yet."""
@@ -69,7 +71,7 @@ class Found:
             return
         self._spelled[key], self.by_key[key] = spelling, SweptTrial(trial=set_knobs(trial), result=result)
         self.best = max(self.best, rate)
-        place = (-rate, result.memory_per_gpu_gb or 0.0, key)
+        place = (-rate, result.memory_per_gpu_gb or 0.0, result.settings_changed or 0, key)
         self._fastest = sorted([*self._fastest, place])[: self.wanted]
         if result.fits_physically != "at_risk" and (self._safe is None or place < self._safe):
             self._safe = place
@@ -81,7 +83,7 @@ class Found:
     def limits(self) -> Limits:
         """The last of the best; while those are all at risk, also the fastest safe one within the tolerance. Limits only ever rise."""
         last = -self._fastest[-1][0] if len(self._fastest) >= self.wanted else 0.0
-        if self._fastest and self._at_risk(self._fastest[0][2]):
+        if self._fastest and self._at_risk(self._fastest[0][-1]):
             safe = -self._safe[0] if self._safe is not None else 0.0
             last = min(last, max(safe, self.best * (1 - AT_RISK_TOLERANCE)))
         return Limits(last=last, levels=tuple(self._level_best))
@@ -90,11 +92,14 @@ class Found:
         return self.by_key[key].result.fits_physically == "at_risk"
 
     def sorted(self) -> list[SweptTrial]:
-        """The best, fastest first; equal speed: less memory first. Where all are at risk, the fastest safe one within the tolerance too."""
+        """The best, fastest first; equal speed: less memory, then nearer to the workload.
+
+        Where all are at risk, the fastest safe one within the tolerance too.
+        """
         chosen = list(self._fastest)
-        if chosen and self._safe is not None and all(self._at_risk(key) for _, _, key in chosen):
+        if chosen and self._safe is not None and all(self._at_risk(place[-1]) for place in chosen):
             chosen += [self._safe] if -self._safe[0] >= self.best * (1 - AT_RISK_TOLERANCE) else []
-        trials = [self.by_key[key] for _, _, key in chosen]
+        trials = [self.by_key[place[-1]] for place in chosen]
         return [one.model_copy(update={"result": one.result.model_copy(update={"trial_id": place})}) for place, one in enumerate(trials)]
 
     def by_memory(self) -> list[SweptTrial]:

@@ -186,6 +186,14 @@ def test_a_mixture_says_its_balance_and_its_memory_under_uneven_load(tmp_path: P
     assert evaluator(tmp_path, "memory-real").evaluate(TrialConfig(mbs=1)).memory_at_expert_load_gb is None
 
 
+def test_a_trial_counts_the_settings_that_are_not_the_workload_s_own(tmp_path: Path) -> None:
+    full = evaluator(tmp_path)
+    changed = [
+        full.evaluate(trial).settings_changed for trial in (TrialConfig(), TrialConfig(mbs=2), TrialConfig(mbs=1), TrialConfig(mbs=1, tp=2))
+    ]
+    assert changed[:3] == [0, 0, 1] and (changed[3] or 0) > 1
+
+
 def test_what_fits_only_while_experts_are_balanced_has_a_warning_of_its_own(tmp_path: Path) -> None:
     mixture = {"model": "mixtral_8x7B_v0.1", "ep": 8, "num_nodes": 2}
     roomy = evaluator(tmp_path, "memory-real", **mixture).evaluate(TrialConfig(mbs=1))

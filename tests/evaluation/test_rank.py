@@ -43,6 +43,24 @@ def test_equal_speed_goes_to_less_memory_then_to_the_earlier_trial() -> None:
     assert best_id(priced(0, 10), priced(1, 10, memory_per_gpu_gb=90), priced(2, 10, memory_per_gpu_gb=90)) == 1
 
 
+def test_of_trials_as_fast_as_each_other_less_memory_wins_and_a_note_names_the_fastest() -> None:
+    found = rank([priced(0, 1000.5), priced(1, 1000.0, memory_per_gpu_gb=99.0), priced(2, 998.0, memory_per_gpu_gb=10.0)])
+    assert (found.best and found.best.trial_id) == 1
+    assert found.note is not None and "#0 is as fast" in found.note and "#2" not in found.note
+
+
+def test_of_trials_as_fast_and_as_large_to_the_shown_digit_the_one_nearest_to_the_workload_wins() -> None:
+    two, one = priced(0, 1000.5, memory_per_gpu_gb=99.98, settings_changed=2), priced(1, 1000, settings_changed=1)
+    assert best_id(two, one) == best_id(one, two) == 1
+    assert best_id(priced(3, 1000, settings_changed=2), priced(4, 1000, settings_changed=1)) == 4
+
+
+def test_of_trials_as_fast_as_each_other_a_safe_one_wins_whatever_its_memory() -> None:
+    found = rank([priced(0, 1000.5, fits_physically="at_risk", memory_per_gpu_gb=50), priced(1, 1000)])
+    assert (found.best and found.best.trial_id) == 1
+    assert found.note is not None and "at risk" in found.note
+
+
 def test_a_higher_class_wins_however_slow_and_the_lower_one_is_the_runner_up() -> None:
     found = rank([priced(0, 900, fidelity="heuristic"), priced(1, 5), priced(2, 800, fidelity="synthetic")])
     assert (found.best and found.best.trial_id) == 1
