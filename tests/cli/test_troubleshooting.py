@@ -68,7 +68,7 @@ def test_nothing_that_fits_ends_with_the_reasons_and_code_3(tmp_path: Path, caps
         (("--model", "llama3_8B", "--gpu", "mi300"), "did you mean mi300x"),
         (("--workload", "gone.yaml", "--gpu", "mi300x"), "gone.yaml: does not exist"),
         (("--workload", "gone.yaml", "--gpu", "mi300x", "--seq-length", "4"), "--model and --hf only"),
-        (("--model", "llama3_8B", "--target-cluster", "c.yaml", "--nodes", "4"), "--gpu only"),
+        (("--model", "llama3_8B", "--target-cluster", "c.yaml", "--gpus-per-node", "4"), "--gpu only"),
         (("--model", "gpt3_175b", "--gpu", "mi300x", "--seq-length", "4096"), "learned positions"),
     ],
 )
