@@ -12,6 +12,7 @@ from typing import Any
 
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.detect_records import SeenGpu, SeenNic, ToolOutput, plain
+from primus_mcp.inputs.detect_tables import parse_table
 from primus_mcp.inputs.yaml_loader import parse_json
 
 MAX_GPUS = 4096
@@ -30,8 +31,8 @@ _PCI_LINE = re.compile(
 )
 _INSTINCT = re.compile(r"Instinct (MI\d+[A-Z]*)\b(?!\s*/)")
 FORMS = (
-    "amd-smi static, list or topology (also --json), rocm-smi --json, nvidia-smi -q -x, -L or --query-gpu --format=csv, lspci, "
-    "ibv_devinfo, rdma link"
+    "amd-smi static, list or topology (also --json), rocm-smi --json, nvidia-smi, nvidia-smi -q -x, -L or --query-gpu --format=csv, "
+    "lspci, ibv_devinfo, rdma link"
 )
 
 
@@ -242,7 +243,7 @@ def parse_tool_output(text: str, where: str) -> ToolOutput:
     elif _PCI_LINE.search(text):
         found = _lspci(text, where)
     else:
-        found = _nvidia_csv(text, where) or _json(text, where)
+        found = parse_table(text, where) or _nvidia_csv(text, where) or _json(text, where)
     if found is None:
         first = plain(next((line for line in text.splitlines() if line.strip()), ""))
         raise InputError(f"is no output that can be read ({first or 'it is empty'})", where=where, remedy=f"give one of {FORMS}")

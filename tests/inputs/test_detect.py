@@ -27,6 +27,8 @@ UNIFORM = [
     (tools.rocm(), "mi300x", 8),
     (tools.nvidia_xml(), "h100", 8),
     (tools.nvidia_csv(), "h200", 8),
+    (tools.nvidia_table(), "h100", 8),
+    (tools.nvidia_table(4, "NVIDIA A100-SXM4-40GB", "40960MiB"), "a100_40gb", 4),
     (tools.nvidia_csv(4, "NVIDIA GB200", "189471 MiB"), "gb200", 4),
     (tools.nvidia_csv(8, "NVIDIA A100-SXM4-40GB", "40960 MiB"), "a100_40gb", 8),
     ("GPU 0: NVIDIA B200 (UUID: GPU-1)\nGPU 1: NVIDIA B200 (UUID: GPU-2)\n", "b200", 2),
@@ -143,6 +145,33 @@ def test_an_output_that_cannot_be_read_is_one_line_that_says_why(text: str, name
     with pytest.raises(InputError, match=named) as caught:
         parse_tool_output(text, "file")
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        (tools.nvidia_table().split("| Processes")[0], "nvidia-smi --query-gpu=name,memory.total --format=csv"),
+        (tools.nvidia_table(memory="N/A"), "nvidia-smi --query-gpu=name,memory.total --format=csv"),
+        (tools.nvidia_table(name="NVIDIA A100-SXM..."), "nvidia-smi --query-gpu=name,memory.total --format=csv"),
+        (
+            "+----------+\n| AMD-SMI 25.4.2+aca1101    amdgpu version: 6.12.12 |\n| 0000:11:00.0    AMD Instinct MI300X |\n",
+            "amd-smi static --json",
+        ),
+        (
+            "\n====== ROCm System Management Interface ======\n====== Concise Info ======\nDevice  Node\n0  2\n",
+            "rocm-smi --showproductname",
+        ),
+    ],
+)
+def test_a_table_that_does_not_say_enough_names_the_command_that_does(text: str, command: str) -> None:
+    with pytest.raises(InputError) as refused:
+        parse_tool_output(text, "saved.txt")
+    assert command in (refused.value.remedy or "") and "---" not in str(refused.value)
+
+
+def test_a_table_of_nvidia_smi_says_whether_gpus_are_split() -> None:
+    split = parse_tool_output(tools.nvidia_table(2, mig="Enabled"), "saved.txt").gpus
+    assert split is not None and [gpu.mig for gpu in split] == [True, True]
 
 
 def test_text_of_a_tool_cannot_leave_its_comment() -> None:

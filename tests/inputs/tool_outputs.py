@@ -120,6 +120,26 @@ def nvidia_csv(count: int = 8, name: str = "NVIDIA H200", memory: str = "143771 
     return "index, name, memory.total [MiB]\n" + "".join(f"{index}, {name}, {memory}\n" for index in range(count))
 
 
+def nvidia_table(count: int = 8, name: str = "NVIDIA H100 80GB HBM3", memory: str = "81559MiB", mig: str = "Disabled") -> str:
+    line = "+-----------------------------------------+------------------------+----------------------+\n"
+    gpus = "".join(
+        f"| {index:>3}  {name:<27} {'On':>6}  |   00000000:{index + 16:02X}:00.0 Off |                    0 |\n"
+        f"| N/A   33C    P0             70W /  700W | {'1MiB / ' + memory:>22} |      0%      Default |\n"
+        f"|                                         |                        | {mig:>20} |\n{line}"
+        for index in range(count)
+    )
+    head = (
+        "Sun Nov 29 21:10:53 2026       \n+-----------------------------------------------------------------------------------------+\n"
+        "| NVIDIA-SMI 550.54.15              Driver Version: 550.54.15      CUDA Version: 12.4     |\n"
+        "|-----------------------------------------+------------------------+----------------------+\n"
+        "| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |\n"
+        "| Fan  Temp   Perf          Pwr:Usage/Cap |           Memory-Usage | GPU-Util  Compute M. |\n"
+        "|                                         |                        |               MIG M. |\n"
+        "|=========================================+========================+======================|\n"
+    )
+    return f"{head}{gpus}\n| Processes:                                                                              |\n"
+
+
 RDMA = "".join(f"link mlx5_{index}/1 state ACTIVE physical_state LINK_UP netdev ens{index}\n" for index in range(8)) + (
     "link mlx5_8/1 state DOWN physical_state DISABLED netdev ens8\n"
 )
