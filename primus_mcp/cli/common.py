@@ -25,23 +25,24 @@ def positive_number(text: str) -> float:
     return value
 
 
-def count(text: str) -> int:
-    """A whole number of 0 or more, for argparse."""
+def _whole(text: str, least: int) -> int:
     try:
         value = int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-    if not 0 <= value <= 10**9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not between 0 and 1,000,000,000")
+    if not least <= value <= 10**9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not between {least} and 1,000,000,000")
     return value
+
+
+def count(text: str) -> int:
+    """A whole number of 0 or more, for argparse."""
+    return _whole(text, 0)
 
 
 def positive_count(text: str) -> int:
     """A whole number of 1 or more, for argparse."""
-    value = count(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return value
+    return _whole(text, 1)
 
 
 def new_folder(text: str) -> Path:

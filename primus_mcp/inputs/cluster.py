@@ -167,7 +167,8 @@ def parse_cluster(
         if file.available_for_benchmark.benchmark_arch is not None:
             gpu_profile(file.available_for_benchmark.benchmark_arch)
     except InputError as error:
-        raise InputError(error.problem, where=f"{where}: {error.where}", remedy=error.remedy) from None
+        own_name = where.startswith("--") and error.where == "gpu_arch"  # the flag is the name of the GPU
+        raise InputError(error.problem, where=where if own_name else f"{where}: {error.where}", remedy=error.remedy) from None
     found: Path | None = None
     network = gpu.network
     if target.hardware_config is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -15,13 +15,17 @@ SECRET_FIELDS = frozenset({"api_key"})
 _MAX_VALUE_CHARACTERS = 60
 
 
+_BLOCK_WANTED = ("model_type", "dict_type", "model_attributes_type")
+
+
 def _model_at(model: type[BaseModel], path: Sequence[int | str]) -> type[BaseModel] | None:
-    """The model that owns the last key of a path, following nested models by field."""
+    """The model that a path leads to, following nested models, optional ones too, by field."""
     current: type[BaseModel] | None = model
-    for key in path[:-1]:
+    for key in path:
         field = current.model_fields.get(str(key)) if current else None
         annotation = field.annotation if field else None
-        current = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+        kinds = (annotation, *get_args(annotation))
+        current = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
     return current
 
 
@@ -56,7 +60,7 @@ def _remedy(error: Mapping[str, Any]) -> str:
     kind = str(error["type"])
     if kind in wanted:
         return f"write {wanted[kind]}"
-    if kind in ("model_type", "dict_type", "model_attributes_type"):
+    if kind in _BLOCK_WANTED:
         return "write `key: value` lines under it"
     if kind.startswith("float"):
         return "write a finite number"
@@ -70,7 +74,7 @@ def as_input_error(error: ValidationError, model: type[BaseModel], where: str) -
     field = ".".join(str(part) for part in first["loc"])
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     if first["type"] == "extra_forbidden":
-        owner = _model_at(model, first["loc"])
+        owner = _model_at(model, first["loc"][:-1])
         remedy = did_you_mean(str(first["loc"][-1]), list(owner.model_fields)) if owner else "remove it"
         return InputError(f"unknown key {field}{more}", where=where, remedy=remedy)
     if first["type"] == "missing":
@@ -79,6 +83,8 @@ def as_input_error(error: ValidationError, model: type[BaseModel], where: str) -
     shown = _shown(first["input"], field)
     text = f"{field} = {shown}: {message}{more}" if field else f"{message}{more}"
     remedy = "" if first["type"] == "value_error" else _remedy(first)
+    if first["type"] in _BLOCK_WANTED and field and (block := _model_at(model, first["loc"])) is not None:
+        text, remedy = f"{field} = {shown}: is no block of keys{more}", f"{remedy}: {', '.join(block.model_fields)}"
     return InputError(text, where=where, remedy=remedy or None)
 
 

@@ -129,7 +129,11 @@ def rocprof_kernels(text: str) -> Iterator[Kernel]:
     needed = {"Kernel_Name", "Start_Timestamp", "End_Timestamp"}
     missing = needed - set(reader.fieldnames or ())
     if missing:
-        raise InputError(f"has no column {', '.join(sorted(missing))}", where="trace", remedy="give the kernel_trace.csv of rocprofv3")
+        raise InputError(
+            f"has no column {', '.join(sorted(missing))}",
+            where="trace",
+            remedy="give the kernel_trace.csv of rocprofv3, or the JSON of torch's profiler",
+        )
     for row in reader:
         start, end = _number(row["Start_Timestamp"]), _number(row["End_Timestamp"])
         if start is not None and end is not None and end >= start:
@@ -203,9 +207,9 @@ def read_trace(path: Path) -> TraceSummary:
         if text.lstrip()[:1] in ("{", "["):
             return summarise(kineto_kernels(json.loads(text)))
         return summarise(rocprof_kernels(text))
+    except InputError as error:
+        raise InputError(error.problem, where=str(path), remedy=error.remedy) from None
     except (ValueError, RecursionError, csv.Error) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"is neither a torch profiler trace nor a rocprofv3 CSV: {error}", where=str(path)) from None
 
 

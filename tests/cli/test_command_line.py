@@ -117,6 +117,7 @@ def test_benchmark_profiling_without_a_gpu_marks_trials_illegal_with_the_guides_
         (["evaluate", *BOTH, "--config", "[1]"], "object"),
         (["evaluate", *BOTH, "--config", '{"mbs": NaN}'], "NaN"),
         (["evaluate", *BOTH, "--set", "fp8=int4"], "fp8"),
+        (["evaluate", "--model", "deepseek_v2_lite", "--gpu", "mi35x"], "error: --gpu: unknown GPU 'mi35x'; did you mean mi355x?"),
         (["check", str(CLUSTER)], "modules"),
         (["axes", "--workload", str(CLUSTER), "--target-cluster", str(WORKLOAD)], "target_cluster"),
     ],
@@ -172,7 +173,8 @@ def test_help_imports_nothing_heavy() -> None:
     [
         (["--measured-tokens-per-s", "160000"], "would be 5,000"),
         (["--measured-tokens-per-s", "1e300"], "--measured-tokens-per-s"),
-        (["--gbs", "0"], "--gbs"),
+        (["--gbs", "0"], "--gbs: '0' is not between 1 and"),
+        (["--gbs", "-1"], "--gbs: '-1' is not between 1 and"),
         (["--pin", "tp=8", "--pin", "tp=4"], "given twice"),
         (["--pin", "tp=" + "9" * 5000], "tp"),
         (["--pin", "tp=" + "[" * 5000], "tp"),

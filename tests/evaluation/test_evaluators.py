@@ -195,7 +195,7 @@ def test_a_trial_counts_the_settings_that_are_not_the_workload_s_own(tmp_path: P
 
 
 def test_what_fits_only_while_experts_are_balanced_has_a_warning_of_its_own(tmp_path: Path) -> None:
-    mixture = {"model": "mixtral_8x7B_v0.1", "ep": 8, "num_nodes": 2}
+    mixture: dict[str, Any] = {"model": "mixtral_8x7B_v0.1", "ep": 8, "num_nodes": 2}
     roomy = evaluator(tmp_path, "memory-real", **mixture).evaluate(TrialConfig(mbs=1))
     assert roomy.fits_physically == "fits" and FITS_ONLY_BALANCED not in {warning.code for warning in roomy.warnings}
     assert roomy.memory_upper_gb is not None

@@ -86,6 +86,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"target_cluster": {"gpu_clock_mhz": -1}}, "target_cluster.gpu_clock_mhz = -1: .*at least 100"),
     ({"target_cluster": {"name": "../../etc"}}, "target_cluster.name = '../../etc'"),
     ({"target_cluster": None}, "target_cluster = None: .*key: value"),
+    ({"target_cluster": {"price": 3}}, "target_cluster.price = 3: is no block of keys; .*key: value.*: usd_per_gpu_hour, source, date"),
     ({"target_cluster": []}, r"target_cluster = \[\]: .*key: value"),
     ({"optimization": {"memory_safety_margin": 1.0}}, "optimization.memory_safety_margin = 1.0: .*less than 1"),
     ({"optimization": {"memory_safety_margin": True}}, "optimization.memory_safety_margin = True: is true or false"),

@@ -78,6 +78,14 @@ def test_sends_of_a_pipeline_are_no_exchange_of_experts(tmp_path: Path) -> None:
     assert next(kind for kind in found.kinds if kind.kind == "collective").sent_bytes == 4000
 
 
+@pytest.mark.parametrize(("text", "problem"), [("a,b\n1,2\n", "has no column"), ("{}", "has no traceEvents"), ("[1", "is neither")])
+def test_a_file_that_is_no_trace_is_named(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "other.txt"
+    path.write_text(text)
+    with pytest.raises(InputError, match=rf"other\.txt: {problem}"):
+        read_trace(path)
+
+
 def test_traces_of_several_gpus_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": [kernel("Cijk_a", 0, 5, device=0), kernel("Cijk_b", 0, 5, device=1)]}))
