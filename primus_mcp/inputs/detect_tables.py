@@ -19,7 +19,7 @@ _GAP, _CELL = "[ ]{0,99}", r"[^|\n]{0,99}"
 _NVIDIA_NAME = (
     rf"^\|{_GAP}\d+{_GAP}[ ](\S{_CELL}?)[ ](?:On|Off|N/A){_GAP}\|{_CELL}[0-9A-F]:[0-9A-F]{{2}}\.[0-9A-F]{_CELL}\|{_CELL}\|{_GAP}$"
 )
-_NVIDIA_MEMORY = rf"\n\|{_CELL}\|{_GAP}\d+MiB{_GAP}/{_GAP}(\d+)MiB{_GAP}\|{_CELL}\|{_GAP}"
+_NVIDIA_MEMORY = rf"\n\|{_CELL}\|{_GAP}\d+MiB{_GAP}/{_GAP}(\d{{1,9}})MiB{_GAP}\|{_CELL}\|{_GAP}"
 _NVIDIA_MIG = rf"(?:\n\|{_GAP}\|{_GAP}\|{_GAP}(Enabled|Disabled)\*?{_GAP}\|)?"
 _HEAD = re.compile(_NVIDIA_NAME, re.MULTILINE | re.IGNORECASE)
 _GPU = re.compile(_NVIDIA_NAME + _NVIDIA_MEMORY + _NVIDIA_MIG, re.MULTILINE | re.IGNORECASE)
