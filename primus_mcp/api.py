@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 from primus_mcp.errors import InputError
-from primus_mcp.evaluation.evaluators import Evaluator, Mode, ProfilingMode, Rules, make_evaluator
+from primus_mcp.evaluation.evaluators import Evaluator, Mode, ProfilingMode, Rules, make_evaluator, with_policy_warnings
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.inputs.cluster import TargetCluster, parse_cluster, read_cluster
 from primus_mcp.inputs.findings import TOLD
@@ -245,10 +245,15 @@ def evaluate(
     gemm_backend: GemmBackend = "auto",
     **sources: Unpack[Sources],
 ) -> EvaluationResult:
-    """Price one configuration: what `knobs` leaves out is the (adapted) workload's own. Illegal is a result, with its reason."""
+    """Price one configuration: what `knobs` leaves out is the (adapted) workload's own. Illegal is a result, with its reason.
+
+    Only what the trainer cannot run is illegal here; a bound of the search (a policy) is a warning, without `allow_policy`.
+    """
     original, target = _resolved(workload, cluster, **sources)
-    found = resolve(original, target, gbs=sources.get("gbs"), allow_policy=allow_policy, gemm_backend=gemm_backend)
-    return found.evaluator.evaluate(parse_trial(dict(knobs or {})))
+    found = resolve(original, target, gbs=sources.get("gbs"), allow_policy=True, gemm_backend=gemm_backend)
+    trial = parse_trial(dict(knobs or {}))
+    result = found.evaluator.evaluate(trial)
+    return result if allow_policy else with_policy_warnings(result, found.rules, trial)
 
 
 def axes(

@@ -32,10 +32,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the result; exit 3 when it is illegal or does not fit."""
     from primus_mcp.cli.main import EXIT_NOTHING_FITS, EXIT_OK
     from primus_mcp.cli.setup import resolve_problem, tell_notes
-    from primus_mcp.evaluation.evaluators import FullEvaluator
+    from primus_mcp.evaluation.evaluators import FullEvaluator, with_policy_warnings
     from primus_mcp.space.parsing import parse_trial
 
-    problem = resolve_problem(arguments, profiling_mode=arguments.profiling_mode)
+    problem = resolve_problem(arguments, profiling_mode=arguments.profiling_mode, single=True)
     base = parse_trial(arguments.config).model_dump(exclude_none=True) if arguments.config else {}
     trial = parse_trial({**base, **knob_values(arguments.set, "--set")})
     evaluator = problem.evaluator
@@ -45,6 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
         result = evaluator.evaluate_memory_only(trial)
     else:
         result = evaluator.evaluate(trial)
+    if not arguments.allow_policy:
+        result = with_policy_warnings(result, problem.rules, trial)
     if arguments.calibration is not None:
         from primus_mcp.evaluation.measured_calibration import with_calibration
         from primus_mcp.measurement.calibration import load_calibration

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["Problem", "resolve_problem", "tell_notes"]
 
 
-def resolve_problem(arguments: argparse.Namespace, *, mode: str = "full", profiling_mode: str = "simulate") -> Problem:
-    """Read both files, adapt the baseline, build the evaluator. Raises InputError."""
+def resolve_problem(
+    arguments: argparse.Namespace, *, mode: str = "full", profiling_mode: str = "simulate", single: bool = False
+) -> Problem:
+    """Read both files, adapt the baseline, build the evaluator; of a `single` evaluation the trainer's rules alone. Raises InputError."""
     target = load_cluster(arguments)
     problem = resolve(
         load_workload(arguments),
@@ -26,7 +28,7 @@ def resolve_problem(arguments: argparse.Namespace, *, mode: str = "full", profil
         gbs=arguments.gbs,
         scale_gbs=arguments.scale_gbs,
         pins=parse_pins(getattr(arguments, "pin", None) or ()),
-        allow_policy=arguments.allow_policy,
+        allow_policy=single or arguments.allow_policy,
         mode=cast("Mode", mode),
         profiling_mode=cast("ProfilingMode", profiling_mode),
         gemm_backend=arguments.gemm_backend,

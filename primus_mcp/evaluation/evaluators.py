@@ -36,6 +36,8 @@ Mode = Literal["dry", "memory-real", "full"]
 ProfilingMode = Literal["simulate", "benchmark", "both"]
 NO_GPU = "--profiling-mode benchmark but available_for_benchmark.has_gpu=false"
 NO_GPU_REMEDY = "set has_gpu: true and benchmark_gpus in the target-cluster YAML, or use --profiling-mode simulate"
+POLICY = "policy"
+"""Code of the warning that searches leave out what was priced."""
 _LEGALITY_CACHE = 4096
 
 
@@ -53,6 +55,18 @@ class Rules:
         """Legality of a trial. The workload as it is obeys the trainer's rules only."""
         lifted = self.allow_policy or set_knobs(trial) == {name: value for name, value in self.pins.items() if value is not None}
         return check_legality(self.workload, trial, self.cluster, allow_policy=lifted, axes=self.axes, pins=self.pins)
+
+    def policy_warnings(self, trial: TrialConfig) -> list[ResultWarning]:
+        """The bounds of the search that a trial is outside of, for whoever prices it all the same."""
+        found = replace(self, allow_policy=False).check(trial).violations
+        texts = [f"{violation.message}: tune and sweep leave this out" for violation in found if violation.kind == "policy"]
+        return [ResultWarning(code=POLICY, text=text) for text in dict.fromkeys(texts)]
+
+
+def with_policy_warnings(result: EvaluationResult, rules: Rules, trial: TrialConfig) -> EvaluationResult:
+    """A legal result that also says which bounds of the search the trial is outside of."""
+    found = rules.policy_warnings(trial) if result.legal else []
+    return result.model_copy(update={"warnings": [*result.warnings, *found]}) if found else result
 
 
 class Evaluator(ABC):

@@ -95,6 +95,12 @@ def test_a_keyword_that_a_function_does_not_have_is_refused(function: Callable[.
         function("llama3_8B", "mi300x", **{word: None})
 
 
+def test_a_single_evaluation_is_judged_by_the_trainer_alone_and_warns_of_a_policy() -> None:
+    result = primus_mcp.evaluate("llama3_8B", "mi300x", {"mbs": 32}, gemm_backend="roofline")
+    assert result.legal and "policy" in {warning.code for warning in result.warnings}
+    assert not primus_mcp.evaluate("llama3_8B", "mi300x", {"tp": 3}, gemm_backend="roofline").legal
+
+
 def test_tune_writes_artefacts_that_obey_the_shipped_schemas_and_continues(tmp_path: Path) -> None:
     def search() -> api.Outcome:
         return primus_mcp.tune("llama3_8B", "mi300x", out_dir=tmp_path / "run", seed_budget=2, gemm_backend="roofline", pins={"tp": 2})

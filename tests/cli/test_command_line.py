@@ -139,6 +139,16 @@ def test_evaluate_says_why_a_configuration_is_illegal_with_the_numbers(capsys: p
     assert "illegal" in out and "48" in out and "5" in out
 
 
+def test_evaluate_prices_what_only_a_policy_leaves_out_and_names_the_policy(capsys: pytest.CaptureFixture[str]) -> None:
+    knobs = ["--set", "vpp=9", "--memory-only", "--json"]
+    told = json.loads(run(capsys, "evaluate", *BOTH, *knobs)[1])
+    assert told["legal"] and told["memory_per_gpu_gb"] > 0
+    assert [warning["text"] for warning in told["warnings"] if warning["code"] == "policy"] and told["refused_by"] == []
+    lifted = json.loads(run(capsys, "evaluate", *BOTH, *knobs, "--allow-policy")[1])
+    assert "policy" not in {warning["code"] for warning in lifted["warnings"]}
+    assert lifted["memory_per_gpu_gb"] == told["memory_per_gpu_gb"]
+
+
 def test_evaluate_json_is_one_document_with_null_for_what_was_not_computed(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "evaluate", *BOTH, "--memory-only", "--json", "--set", "mbs=1")
     document = json.loads(out)
