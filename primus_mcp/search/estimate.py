@@ -8,15 +8,16 @@ them. It is right about which effects are large and 10-30% off about how large.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from math import ceil
+from functools import cached_property, lru_cache
 
+from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.projection.parameters import embedding_parameters, layer_parameters
 from primus_mcp.projection.performance.flops import expert_gemm_flops, model_flops_per_sequence
 from primus_mcp.search.topologies import GridPoint
 from primus_mcp.space.axes import node_limit
+from primus_mcp.space.layouts import balanced_chunks
 from primus_mcp.space.rules.moe import DEEPEP_GROUPS
 
 _SHARE_OF_PEAK, _SHARE_OF_LINK = 0.45, 0.7
@@ -48,6 +49,14 @@ _KEPT_HIDDEN, _KEPT_COPY, _KEPT_MLP = 10, 3, 3
 _STATE_BYTES = 12
 """Master weights and two moments of Adam in FP32, spread over the copies."""
 _BF16, _FP32 = 2, 4
+
+
+@lru_cache(maxsize=4096)
+def _rank_layers(arch: Architecture, pp: int, vpp: int) -> tuple[int, int]:
+    """Layers of the fullest rank of an uneven layout, and of the last."""
+    chunks = balanced_chunks(arch, pp, vpp)
+    ranks = [sum(chunks[rank::pp]) for rank in range(pp)]
+    return max(ranks), ranks[-1]
 
 
 @dataclass(frozen=True)
@@ -185,14 +194,13 @@ class Estimate:
         return min(1.0, max(0.0, (static + activations - self.cluster.memory_cap_bytes) / activations))
 
     def _stage(self, point: GridPoint, layer: float, heads: float) -> float:
-        """Seconds of the fullest stage: whole layers on each virtual stage; MTP layers and heads on the last, from which is left out what
-        is missing to a full grid.
-        """
-        arch = self.workload.architecture
-        chunk = ceil(arch.num_layers / (point.pp * point.vpp))
-        fewer = min(chunk * point.pp * point.vpp - arch.num_layers, chunk)
-        last = (chunk * point.vpp - fewer + arch.mtp_num_layers) * layer + heads
-        return max(ceil(arch.num_layers / point.pp) * layer, last)
+        """Seconds of the fullest rank: the layers of its virtual stages, as layouts share them out; on the last one MTP and heads too."""
+        arch, pp = self.workload.architecture, point.pp
+        if arch.num_layers % (pp * point.vpp) == 0:
+            most = last = arch.num_layers // pp
+        else:
+            most, last = _rank_layers(arch, pp, point.vpp)
+        return max(most * layer, (last + arch.mtp_num_layers) * layer + heads)
 
     def time_s(self, point: GridPoint, *, recomputed: float = 0.0, fp8: bool = False) -> float:
         """Seconds of an iteration with 1F1B, interleaved where VPP > 1; `recomputed`: share of the layers whose forward pass runs twice."""

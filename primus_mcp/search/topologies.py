@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
-from math import ceil
 from typing import Any
 
 from primus_mcp.inputs.architecture import Architecture
@@ -40,9 +39,8 @@ class GridPoint:
 
 
 def _virtual_stages(arch: Architecture, pp: int) -> list[int]:
-    """VPP that splits the layers evenly, or else as nearly as any: no more layers on the fullest rank than without virtual stages."""
-    values = vpp_values(arch, pp)
-    return [vpp for vpp in values if ceil(arch.num_layers / (pp * vpp)) * vpp <= ceil(arch.num_layers / pp)] or values[:1]
+    """VPP that splits the layers evenly, and powers of two whatever is left over; single steps reach the others."""
+    return [vpp for vpp in vpp_values(arch, pp) if arch.num_layers % (pp * vpp) == 0 or vpp & (vpp - 1) == 0]
 
 
 def grid(workload: Workload, cluster: Cluster) -> list[GridPoint]:
