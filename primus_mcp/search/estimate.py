@@ -142,7 +142,7 @@ class Estimate:
         return total
 
     def _experts_s(self, point: GridPoint, tokens: float) -> float:
-        """Dispatch and combine of all layers: a copy for each expert inside the node, one for each other node through the NIC."""
+        """Dispatch and combine of all layers: a copy for each expert inside the node, at most one for each other node by NIC."""
         arch = self.workload.architecture
         if arch.experts is None or point.ep == 1:
             return 0.0
@@ -150,7 +150,8 @@ class Estimate:
         copies = min(top_k, point.ep) * (node - 1) / point.ep
         sent = sum(arch.moe_layers) * _EP_PASSES * tokens / point.tp * arch.hidden_size * _BF16
         inside_s = copies * sent / self._link(node) if node > 1 else 0.0
-        return inside_s + min(top_k, point.ep / node - 1) * sent / self._nic
+        outside = min(top_k * (1 - node / point.ep), point.ep / node - 1)
+        return inside_s + outside * sent / self._nic
 
     def _held(self, point: GridPoint) -> tuple[float, float]:
         """Parameters of a GPU with all layers: outside the routed experts, and in them."""
