@@ -23,7 +23,8 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	$(BIN)/python -m pytest -n auto --dist worksteal -r s
+	$(BIN)/python -m pytest -m alone -r s
+	$(BIN)/python -m pytest -m 'not alone' -n auto --dist worksteal -r s
 
 docs: $(STAMP)
 	for room in space server validation; do $(BIN)/python -m primus_mcp.$$room.docs || exit 1; done

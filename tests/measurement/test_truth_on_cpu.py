@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 from truth import Comparison, compare, first_in_line
 
-pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
+pytestmark = [pytest.mark.alone, pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")]
 TOLERANCE, DISTURBED, DRIFT = 0.2, 0.05, 0.1
-LOAD, TURNS = 3.0, 3
+LOAD, TURNS = 2.5, 3
 KINDS = ("tp", "ep", "pp")
 
 
