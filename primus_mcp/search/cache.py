@@ -25,6 +25,8 @@ BUSY_S = 10.0
 """How long a locked file is waited for."""
 KEPT_A_PROBLEM = 200
 """Fastest entries that are kept of one workload, cluster and engine."""
+_READ_A_PROPOSAL = 32
+"""Entries that are read for one proposal, since many are priced alike."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS best (
   workload TEXT NOT NULL, cluster TEXT NOT NULL, engine TEXT NOT NULL, key TEXT NOT NULL,
@@ -110,13 +112,19 @@ class TrialCache:
         )
 
     def proposals(self, digests: Digests, limit: int = 10) -> list[Proposal]:
-        """Knobs of the best entries of this workload, of any engine, this cluster first: worth pricing again, not numbers."""
+        """Knobs of the best entries of this workload, of any engine, this cluster first: worth pricing again, not numbers.
+
+        Of those that one engine priced alike to four digits, only the one with the least memory: spellings of one idea teach nothing.
+        """
         found = self._select(
-            "WHERE workload = ? ORDER BY cluster = ? DESC, engine = ? DESC, rate DESC, key LIMIT ?",
-            (digests.workload, digests.cluster, digests.engine, limit * 4),
+            "WHERE workload = ? ORDER BY cluster = ? DESC, engine = ? DESC, rate DESC, memory_gb, key LIMIT ?",
+            (digests.workload, digests.cluster, digests.engine, limit * _READ_A_PROPOSAL),
         )
-        distinct: dict[str, Proposal] = {}
+        alike: dict[tuple[str, str, str], CachedTrial] = {}
         for entry in found:
+            alike.setdefault((entry.digests.cluster, entry.digests.engine, f"{entry.result.tokens_per_s_per_gpu:.4g}"), entry)
+        distinct: dict[str, Proposal] = {}
+        for entry in alike.values():
             distinct.setdefault(json.dumps(entry.trial, sort_keys=True), Proposal(trial=entry.trial, name=entry.name, time=entry.time))
         return list(distinct.values())[:limit]
 

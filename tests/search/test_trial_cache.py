@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,17 @@ def test_numbers_of_another_engine_are_proposals_only(tmp_path: Path) -> None:
     assert [(one.trial, one.name) for one in cache.proposals(newer)] == [({"tp": 1}, "n")]
     assert cache.proposals(newer.model_copy(update={"workload": "other"})) == []
     assert cache.clear(keep_engine="2") == 1
+
+
+def test_configurations_that_were_priced_alike_are_one_proposal(tmp_path: Path) -> None:
+    cache = TrialCache(tmp_path / "best.sqlite")
+    alike: list[tuple[str, dict[str, Any], EvaluationResult]] = [
+        ("a", {"fp8": "delayed"}, result(5.0)),
+        ("b", {"fp8": "e4m3"}, result(5.0)),
+        ("c", {"tp": 2}, result(4.0)),
+    ]
+    cache.remember(HERE, "n", alike)
+    assert [one.trial for one in cache.proposals(HERE, 2)] == [{"fp8": "delayed"}, {"tp": 2}]
 
 
 def test_only_the_fastest_of_a_problem_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
