@@ -129,3 +129,14 @@ def test_a_trial_that_contradicts_itself_is_refused_whatever_is_lifted() -> None
         verdict = check_legality(make_workload(model), TrialConfig(**knobs), nodes(4), allow_policy=True)
         assert not verdict.legal, knobs
         assert verdict.reason is not None and re.search(r"\d|true|false", verdict.reason)
+
+
+def test_a_list_of_sizes_that_is_none_is_refused_not_an_error() -> None:
+    """argparse reads `--rampup-batch-size 16 16 1000` as texts; a YAML file may hold anything."""
+    apart = {"context_parallel_size": 4, "cp_comm_type": "a2a+p2p"}
+    for value in (True, 3.5, "x", ["a", "b", "c"], [1, None, 2], {"a": 1}, [16, 16]):
+        rampup = check_legality(make_workload("dense", rampup_batch_size=value), TrialConfig(), nodes())
+        assert "B2" in {violation.rule for violation in rampup.violations}, value
+        sizes = check_legality(make_workload("dense", hierarchical_context_parallel_sizes=value, **apart), TrialConfig(), nodes())
+        assert "C2" in {violation.rule for violation in sizes.violations}, value
+    assert check_legality(make_workload("dense", rampup_batch_size=["64", "64", "1000"]), TrialConfig(), nodes()).legal

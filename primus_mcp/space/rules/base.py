@@ -65,6 +65,13 @@ class Case:
         return self.config.pp > 1 and bool(self.arguments.get("patch_zero_bubble"))
 
 
+def whole_numbers(value: object) -> list[int] | None:
+    """A list of whole numbers, also where they are written as texts, as argparse takes them; None: the value is no such list."""
+    if not isinstance(value, list) or not all(type(item) is int or (isinstance(item, str) and item.isdecimal()) for item in value):
+        return None
+    return [int(item) for item in value]
+
+
 Check = Callable[[Case], str | None]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from primus_mcp.space.rules.base import Case, RuleBook, megatron
+from primus_mcp.space.rules.base import Case, RuleBook, megatron, whole_numbers
 
 book = RuleBook()
 MBS_LIMIT = 16
@@ -19,11 +19,13 @@ def _global_batch(case: Case) -> str | None:
 
 @book.hard("B2", megatron("core/num_microbatches_calculator.py:233,398-481"), "batch rampup steps are multiples of MBS x DP")
 def _rampup(case: Case) -> str | None:
-    rampup = case.arguments.get("rampup_batch_size")
-    if not rampup or len(rampup) != 3 or not case.dp:
+    rampup, gbs = case.arguments.get("rampup_batch_size"), case.config.gbs
+    if not rampup or not case.dp:
         return None
-    start, increment, unit = int(rampup[0]), int(rampup[1]), case.config.mbs * case.dp
-    gbs = case.config.gbs
+    numbers = whole_numbers(rampup)
+    if numbers is None or len(numbers) != 3:
+        return f"rampup_batch_size {str(rampup)[:80]!r} is not 3 whole numbers: start, increment and samples"
+    start, increment, unit = numbers[0], numbers[1], case.config.mbs * case.dp
     if start <= 0 or increment <= 0 or gbs < start or (gbs - start) % increment or start % unit or increment % unit:
         return f"rampup from {start} by {increment} to GBS {gbs} needs whole steps of MBS x DP = {unit}"
     return None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from primus_mcp.inputs.architecture import GatedDeltaNet
-from primus_mcp.space.rules.base import Case, RuleBook, engine, megatron, primus, turbo
+from primus_mcp.space.rules.base import Case, RuleBook, engine, megatron, primus, turbo, whole_numbers
 
 book = RuleBook()
 
@@ -93,15 +95,9 @@ def _sequence(case: Case) -> str | None:
 
 @book.hard("C2", megatron("training/arguments.py:445-450"), "a2a+p2p needs hierarchical sizes")
 def _hierarchical(case: Case) -> str | None:
-    if case.config.cp > 1 and case.config.cp_comm_type == "a2a+p2p":
-        sizes = case.arguments.get("hierarchical_context_parallel_sizes") or []
-        product = 1
-        for size in sizes:
-            product *= int(size)
-        if not sizes or product != case.config.cp:
-            return (
-                f"cp_comm_type a2a+p2p needs hierarchical_context_parallel_sizes with product CP {case.config.cp}, they are {list(sizes)}"
-            )
+    cp, sizes = case.config.cp, case.arguments.get("hierarchical_context_parallel_sizes")
+    if cp > 1 and case.config.cp_comm_type == "a2a+p2p" and prod(whole_numbers(sizes) or [0]) != cp:
+        return f"cp_comm_type a2a+p2p needs hierarchical_context_parallel_sizes with product CP {cp}, they are {str(sizes)[:80]}"
     return None
 
 
