@@ -20,8 +20,8 @@ from primus_mcp.inputs.hardware import GpuProfile, Network, NodeTopology, Precis
 from primus_mcp.inputs.yaml_loader import parse_text
 from primus_mcp.units import GB_PER_S, KIB, MHZ, MIB, TFLOPS, US
 
-_PRECISIONS: tuple[Precision, ...] = ("bf16", "fp8", "fp4")
-_PROFILE_RATES = (
+PRECISIONS: tuple[Precision, ...] = ("bf16", "fp8", "fp4")
+PROFILE_RATES = (
     "elementwise_hbm_efficiency",
     "gemm_hbm_efficiency",
     "link_efficiency",
@@ -30,6 +30,7 @@ _PROFILE_RATES = (
     "nic_efficiency",
     "grouped_gemm_efficiency",
 )
+"""Rates of a software profile that fall back to those of the vendor's family."""
 _MAX_DERIVATIONS = 4
 _ENTRY_KEYS = frozenset({"value", "source", "range", "note", "derived_from", "scale_with", "fitted_on"})
 
@@ -136,7 +137,7 @@ def _rates(reader: _Reader, *path: str) -> dict[Precision, float]:
     """TFLOP/s per precision at a path, as FLOP/s; a precision that the file leaves out is absent."""
     node = reader.raw(path)
     present = node if isinstance(node, Mapping) else {}
-    return {precision: reader.figure(*path, precision) * TFLOPS for precision in _PRECISIONS if precision in present}
+    return {precision: reader.figure(*path, precision) * TFLOPS for precision in PRECISIONS if precision in present}
 
 
 def _named_figures(reader: _Reader, *path: str) -> dict[str, float]:
@@ -180,7 +181,7 @@ def _software_profile(reader: _Reader, family: _Reader, name: str) -> SoftwarePr
         found = rate(key)
         return reader.figure(*paths[0], key) if found is None else found
 
-    rates = {key: found if (found := rate(key)) is not None else family.figure("rates", key) for key in _PROFILE_RATES}
+    rates = {key: found if (found := rate(key)) is not None else family.figure("rates", key) for key in PROFILE_RATES}
     attention = tuple(needed(f"attention_{direction}_tflops") * TFLOPS for direction in ("forward", "backward"))
     heads = tuple(".".join(path) + "." for path in reversed(paths))
     own = {text.removeprefix(head): source for head in heads for text, source in reader.sources.items() if text.startswith(head)}

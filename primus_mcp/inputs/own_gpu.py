@@ -13,7 +13,15 @@ from typing import Any
 from primus_mcp.errors import InputError, UnknownFigureError
 from primus_mcp.inputs.explain_validation import did_you_mean
 from primus_mcp.inputs.hardware import GpuProfile
-from primus_mcp.inputs.hardware_files import catalogue_document, gpu_aliases, gpu_names, gpu_profile, read_profile
+from primus_mcp.inputs.hardware_files import (
+    PRECISIONS,
+    PROFILE_RATES,
+    catalogue_document,
+    gpu_aliases,
+    gpu_names,
+    gpu_profile,
+    read_profile,
+)
 from primus_mcp.inputs.yaml_loader import is_file, load_yaml
 from primus_mcp.units import TFLOPS
 
@@ -27,7 +35,6 @@ _WORDS: Mapping[str, tuple[object, ...]] = {
 _FREE = frozenset({"based_on", "arch", "aliases"})
 _ENTRY = frozenset({"value", "source", "range", "note"})
 _BY_PEAK = "device.peak_tflops."
-_PRECISIONS = ("bf16", "fp8", "fp4")
 MAX_FIGURE = 1e9
 
 
@@ -80,16 +87,15 @@ def _generic(path: str, profile: str | None) -> str:
 
 def _check_shape(document: Mapping[str, Any], like: Mapping[str, Any], own: str | None, other: str, where: str) -> None:
     """Every figure and word of the file is one that the catalogue knows."""
-    known = {_generic(path, other) for path, _ in _figures(like)} | {
-        f"{block}.{precision}" for block in ("device.peak_tflops", "profiles.*.sustained_tflops") for precision in _PRECISIONS
-    }
+    known = {_generic(path, other) for path, _ in _figures(like)} | {f"profiles.*.{rate}" for rate in PROFILE_RATES}
+    known |= {f"{block}.{precision}" for block in ("device.peak_tflops", "profiles.*.sustained_tflops") for precision in PRECISIONS}
     for path, entry in _figures(document):
         generic = _generic(path, own)
         if generic not in known and not generic.startswith("profiles.*.figures."):
             raise InputError(f"{path} is no figure of a GPU", where=where, remedy=did_you_mean(generic, sorted(known)))
         _check_entry(path, entry, where)
     for path, value in _words(document):
-        if path in _FREE or path == f"profiles.{own}.date":
+        if path in _FREE or path in (f"profiles.{own}.date", f"profiles.{own}.since"):
             continue
         if path not in _WORDS:
             hint = "write {value: N, source: TEXT}" if _generic(path, own) in known else did_you_mean(path, sorted(known | set(_WORDS)))
@@ -192,6 +198,16 @@ def _peaks_given(document: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(peaks) if isinstance(peaks, Mapping) else ()
 
 
+def _missing(document: Mapping[str, Any], like: GpuProfile, profile: str) -> tuple[list[str], list[str]]:
+    """(figures, what no GPU can be without: words such as the kind of links, and BF16 rates) that `like` has and the document lacks."""
+    reference, rename = _newest(like), (f"profiles.{like.default_profile}.", f"profiles.{profile}.", 1)
+    words = [path for path, _ in _words(reference) if path != "aliases" and not path.endswith(".since")]
+    needed = [*words, f"{_BY_PEAK}bf16", f"profiles.{like.default_profile}.sustained_tflops.bf16"]
+    lists = ([path.replace(*rename) for path in paths] for paths in ([path for path, _ in _figures(reference)], needed))
+    figures, essential = ([path for path in paths if not _has(document, path)] for paths in lists)
+    return figures, essential
+
+
 def parse_gpu(document: Mapping[str, Any], name: str, where: str) -> OwnGpu:
     """Checks the document and fills it from its base. Raises InputError that names the first wrong figure, or all missing ones."""
     base_name, own = _base(document, where), _profile_name(document, where)
@@ -203,13 +219,19 @@ def parse_gpu(document: Mapping[str, Any], name: str, where: str) -> OwnGpu:
     given = tuple(path for path, _ in _figures(document))
     whole.pop("based_on", None)
     filled = _fill(whole, like, profile, like.default_profile) if base_name else []
+    figures, essential = _missing(whole, like, profile)
+    if base_name is not None and essential:
+        raise InputError(
+            f"lacks {', '.join(essential)}", where=where, remedy="give them: with peaks of its own, a GPU takes over those precisions only"
+        )
     try:
-        return OwnGpu(profile=read_profile(name, whole), based_on=base_name, given=given, filled=tuple(filled))
-    except (UnknownFigureError, KeyError, TypeError, AttributeError):
-        wanted = [path.replace(f"profiles.{like.default_profile}.", f"profiles.{profile}.", 1) for path, _ in _figures(_newest(like))]
-        missing = [path for path in wanted if not _has(document, path)] or ["vendor or arch"]
-        remedy = f"give them, or add `based_on: {like_name}` to take them over"
-        raise InputError(f"lacks {', '.join(missing)}", where=where, remedy=remedy) from None
+        if not essential:
+            return OwnGpu(profile=read_profile(name, whole), based_on=base_name, given=given, filled=tuple(filled))
+    except UnknownFigureError:
+        if base_name is not None:
+            raise
+    missing = dict.fromkeys((*figures, *essential))
+    raise InputError(f"lacks {', '.join(missing)}", where=where, remedy=f"give them, or add `based_on: {like_name}` to take them over")
 
 
 @lru_cache(maxsize=16)

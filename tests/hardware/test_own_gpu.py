@@ -11,7 +11,7 @@ import yaml
 
 from primus_mcp.cli.main import main
 from primus_mcp.errors import InputError
-from primus_mcp.inputs.hardware_files import gpu_names, gpu_profile
+from primus_mcp.inputs.hardware_files import PROFILE_RATES, catalogue_document, gpu_names, gpu_profile
 from primus_mcp.inputs.own_gpu import parse_gpu
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpus" / "mi300a.yaml"
@@ -47,10 +47,45 @@ def test_own_figures_count_and_rates_follow_the_ratio_of_the_peaks() -> None:
     assert ("network.nic_gb_per_s", "as mi300x") in own.filled
 
 
+def alone(node: Any) -> Any:
+    """A part of a catalogue file as a user would write it out, figures that follow from a sibling as 1."""
+    if not isinstance(node, dict):
+        return node
+    if "source" in node:
+        return figure(node.get("value", 1.0))
+    return {key: alone(value) for key, value in node.items() if key not in {"aliases", "like"}}
+
+
+def whole_file() -> dict[str, Any]:
+    document = alone(dict(catalogue_document("mi355x")))
+    newest = gpu_profile("mi355x").default_profile
+    return {**document, "profiles": {"mine": document["profiles"][newest]}}
+
+
 def test_a_file_with_every_figure_needs_no_base_and_its_profile_may_have_any_name() -> None:
-    whole = parse_gpu({"based_on": "mi355x", "profiles": {"mine": {"date": "2026-11", "link_efficiency": figure(0.5)}}}, "own", "own.yaml")
-    assert whole.profile.default_profile == "mine"
-    assert whole.profile.profiles["mine"].link_efficiency == 0.5
+    own = parse_gpu(whole_file(), "own", "own.yaml")
+    assert (own.based_on, own.filled, own.profile.default_profile) == (None, (), "mine")
+    assert own.profile.hbm_bytes == gpu_profile("mi355x").hbm_bytes
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["vendor", "arch", "supports_mxfp8", "network.node_topology", "network.switch_topology", "profiles.mine.date", "network.nic_gb_per_s"],
+)
+def test_a_file_without_a_base_that_leaves_a_word_or_a_figure_out_is_refused_by_its_name(path: str) -> None:
+    document = whole_file()
+    node, *folders = document, *path.split(".")
+    for folder in folders[:-1]:
+        node = node[folder]
+    del node[folders[-1]]
+    with pytest.raises(InputError, match=rf"lacks (.*, )?{path}[,;].*based_on"):
+        parse_gpu(document, "own", "own.yaml")
+
+
+def test_a_rate_that_the_catalogue_keeps_for_a_whole_family_may_be_ones_own() -> None:
+    for rate in PROFILE_RATES:
+        document = {"based_on": "mi355x", "profiles": {"mine": {"date": "2026-11", "since": "2026-10", rate: figure(0.5)}}}
+        assert getattr(parse_gpu(document, "own", "own.yaml").profile.profiles["mine"], rate) == 0.5
 
 
 @pytest.mark.parametrize(
@@ -70,6 +105,7 @@ def test_a_file_with_every_figure_needs_no_base_and_its_profile_may_have_any_nam
         ({"based_on": "mi300x", "profiles": {"a": {}, "b": {}}}, "exactly one"),
         ({"based_on": "mi300x", "profiles": 3}, "exactly one"),
         ({"based_on": "mi300x", "device": [1]}, "device"),
+        ({"based_on": "mi300x", "device": {"peak_tflops": {"fp8": figure(2000)}}}, "lacks device.peak_tflops.bf16"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_named_in_one_line(document: dict[str, Any], named: str) -> None:
