@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from primus_mcp.cli.flags import of_flags
 from primus_mcp.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from primus_mcp.inputs.cluster import TargetCluster
     from primus_mcp.inputs.workload import Workload
+
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+LONGEST_NUMBER = 40
+MAX_MINUTES = 525_600
+LEAST_JOBS, JOBS_A_CORE = 16, 4
+"""Processes that may be asked for: so many on any machine, so many a core."""
+MAX_LISTED = 64
+"""Values of a list: each is a cluster to price."""
 
 
 def positive_number(text: str) -> float:
@@ -25,24 +37,50 @@ def positive_number(text: str) -> float:
     return value
 
 
-def _whole(text: str, least: int) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-    if not least <= value <= 10**9:
-        raise argparse.ArgumentTypeError(f"{text!r} is not between {least} and 1,000,000,000")
+def minutes(text: str) -> float:
+    """A time limit of up to a year, for argparse."""
+    value = positive_number(text)
+    if value > MAX_MINUTES:
+        raise argparse.ArgumentTypeError(f"{_cut(text)} is more than {MAX_MINUTES:,} minutes")
     return value
 
 
-def count(text: str) -> int:
-    """A whole number of 0 or more, for argparse."""
-    return _whole(text, 0)
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """A whole number within bounds, for argparse."""
+
+    def read(text: str) -> int:
+        if not _WHOLE.fullmatch(text.strip()):
+            raise argparse.ArgumentTypeError(f"{_cut(text)} is not a whole number")
+        value = int(text) if len(text) <= LONGEST_NUMBER else most + 1
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{_cut(text)} is not between {least} and {most:,}")
+        return value
+
+    return read
 
 
-def positive_count(text: str) -> int:
-    """A whole number of 1 or more, for argparse."""
-    return _whole(text, 1)
+def _cut(text: str) -> str:
+    return repr(text if len(text) <= LONGEST_NUMBER else f"{text[:LONGEST_NUMBER]}...")
+
+
+count = whole(0, 10**9)
+"""A whole number of 0 or more, for argparse."""
+positive_count = whole(1, 10**9)
+"""A whole number of 1 or more, for argparse."""
+
+
+def node_count(text: str) -> int:
+    """Nodes, as many as a cluster file may have, for argparse."""
+    from primus_mcp.inputs.cluster_file import MAX_NODES
+
+    return whole(1, MAX_NODES)(text)
+
+
+def job_count(text: str) -> int:
+    """Processes: more than a few a core only take memory."""
+    from primus_mcp.search.sweep_crew import cores
+
+    return whole(1, max(LEAST_JOBS, JOBS_A_CORE * cores()))(text)
 
 
 def new_folder(text: str) -> Path:
@@ -83,7 +121,7 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--target-cluster", type=Path, metavar="YAML", help="target-cluster YAML")
     source.add_argument("--gpu", metavar="NAME", help="a GPU of the catalogue instead of a file (see `primus-mcp gpus`)")
-    parser.add_argument("--nodes", type=positive_count, metavar="N", help="nodes (default: the cluster file's, else 1)")
+    parser.add_argument("--nodes", type=node_count, metavar="N", help="nodes (default: the cluster file's, else 1)")
     parser.add_argument("--gpus-per-node", type=positive_count, metavar="N", help="GPUs a node, with --gpu (default 8)")
 
 
@@ -106,6 +144,9 @@ def load_workload(arguments: argparse.Namespace) -> Workload:
     from primus_mcp.inputs.model_workload import workload_from_model
     from primus_mcp.inputs.workload import read_workload
 
+    root: Path | None = arguments.primus_root
+    if root is not None and not root.is_dir():
+        raise InputError("is no folder", where=str(root), remedy="name a Primus checkout")
     length: int | None = getattr(arguments, "seq_length", None)
     gbs: int | None = getattr(arguments, "gbs", None)
     if getattr(arguments, "hf", None) is not None:
@@ -123,7 +164,10 @@ def load_cluster(arguments: argparse.Namespace) -> TargetCluster:
 
     if arguments.target_cluster is None:
         block = {"gpu_arch": arguments.gpu, "num_nodes": arguments.nodes or 1, "gpus_per_node": arguments.gpus_per_node or 8}
-        return parse_cluster({"target_cluster": block}, where="--gpu", own_gpus=True)
+        try:
+            return parse_cluster({"target_cluster": block}, where="--gpu", own_gpus=True)
+        except InputError as error:
+            raise of_flags(error, {"gpus_per_node": "--gpus-per-node"}) from None
     if arguments.gpus_per_node is not None:
         raise InputError("goes with --gpu only", where="--gpus-per-node", remedy="write it into the cluster file")
     return read_cluster(arguments.target_cluster, primus_root=arguments.primus_root, nodes=arguments.nodes)
@@ -146,3 +190,35 @@ def knob_values(pairs: list[str] | None, flag: str) -> dict[str, object]:
         except (ValueError, RecursionError):
             values[name] = text
     return values
+
+
+def listed(text: str, flag: str) -> list[str]:
+    """The words of a list with commas, each once. Raises InputError for an empty one, and for a list without an end."""
+    words = [word.strip() for word in text.split(",")]
+    if not all(words):
+        raise InputError(f"{text[:LONGEST_NUMBER]!r} has an empty place", where=flag, remedy="separate values by single commas")
+    words = list(dict.fromkeys(words))
+    if len(words) > MAX_LISTED:
+        raise InputError(f"names {len(words):,} values, at most {MAX_LISTED} are taken", where=flag, remedy="ask for fewer at once")
+    return words
+
+
+def listed_gpus(text: str, flag: str) -> list[str]:
+    """The same of GPUs, of which two names of one GPU are one."""
+    from primus_mcp.inputs.hardware_files import gpu_profile
+
+    named: dict[str, str] = {}
+    for word in listed(text, flag):
+        try:
+            named.setdefault(gpu_profile(word).name, word)
+        except InputError:  # a file, or nothing: who builds the cluster says so
+            named.setdefault(word, word)
+    return list(named.values())
+
+
+def listed_nodes(text: str, flag: str) -> list[int]:
+    """The same of numbers of nodes."""
+    try:
+        return list(dict.fromkeys(node_count(word) for word in listed(text, flag)))
+    except argparse.ArgumentTypeError as error:
+        raise InputError(str(error), where=flag, remedy="write for example 4,8,16") from None

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from primus_mcp.cli.common import positive_count
+from primus_mcp.cli.common import node_count
 from primus_mcp.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--from", dest="files", type=Path, action="append", nargs="+", metavar="FILE", help="saved output of the tools instead of this host"
     )
-    parser.add_argument("--nodes", type=positive_count, metavar="N", help="nodes of the cluster, which one host cannot know")
+    parser.add_argument("--nodes", type=node_count, metavar="N", help="nodes of the cluster, which one host cannot know")
     parser.add_argument("--json", action="store_true", help="one JSON document with every value and its source")
 
 

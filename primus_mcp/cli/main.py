@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import NoReturn
 
+from primus_mcp.cli.flags import renamed
 from primus_mcp.cli.stops import signals_stop
 from primus_mcp.cli.streams import drop_output, open_missing_streams, say
 from primus_mcp.errors import PrimusMcpError
@@ -56,11 +57,16 @@ def one_line(text: str) -> str:
 class Parser(argparse.ArgumentParser):
     """An argument parser whose errors are one line, with a suggestion for a mistyped flag."""
 
+    @property
+    def actions(self) -> Sequence[argparse.Action]:
+        """Its flags."""
+        return self._actions
+
     def error(self, message: str) -> NoReturn:
         """Print one line and leave with exit code 2."""
         words = message.removeprefix("unrecognized arguments: ").split()
         if message.startswith("unrecognized") and words:
-            flags = [flag for action in self._actions for flag in action.option_strings]
+            flags = [flag for action in self.actions for flag in action.option_strings]
             near = get_close_matches(words[0].split("=")[0], flags, n=1)
             message = f"unknown argument {words[0]!r}" + (f"; did you mean {near[0]}?" if near else "")
         print(f"error: {one_line(message)} (see `{self.prog} --help`)", file=sys.stderr)
@@ -109,7 +115,10 @@ def _run(argv: Sequence[str]) -> int:
     if arguments.command is None:
         parser.print_help()
         return EXIT_OK
-    return int(importlib.import_module(f"primus_mcp.cli.{arguments.command.replace('-', '_')}").run(arguments))
+    try:
+        return int(importlib.import_module(f"primus_mcp.cli.{arguments.command.replace('-', '_')}").run(arguments))
+    except PrimusMcpError as error:
+        raise renamed(error, by_name[arguments.command].actions, arguments, argv) from error
 
 
 def _flushed() -> bool:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from primus_mcp.cli.common import positive_count, positive_number
+from primus_mcp.cli.common import minutes, whole
 from primus_mcp.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
 
 SHOWN_MS, SHOWN_GB = 0.01, 0.0005
 DEFAULT_REPEATS, DEFAULT_MINUTES = 20, 15.0
+MAX_REPEATS = 10_000
 
 
 def add_measuring_arguments(parser: argparse.ArgumentParser) -> None:
     """What to measure with, and the artefact."""
     parser.add_argument(
-        "--benchmark-gpus", type=positive_count, metavar="N", help="GPUs of this host (default: of the cluster file, else 1)"
+        "--benchmark-gpus", type=whole(1, 1024), metavar="N", help="GPUs of this host (default: of the cluster file, else 1)"
     )
     parser.add_argument("--benchmark-arch", metavar="GPU", help="the measured GPU, where it is not the target's")
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu", help="cpu: gloo and plain torch, to try the path out")
@@ -41,11 +42,13 @@ def add_measuring_arguments(parser: argparse.ArgumentParser) -> None:
         help="measure only what this artefact does not know; without a GPU (has_gpu false) nothing is measured and it has to do",
     )
     parser.add_argument(
-        "--repeats", type=positive_count, default=DEFAULT_REPEATS, metavar="N", help="timed runs of each part (default 20, at least 3)"
+        "--repeats",
+        type=whole(3, MAX_REPEATS),
+        default=DEFAULT_REPEATS,
+        metavar="N",
+        help="timed runs of each part (at least 3; default 20)",
     )
-    parser.add_argument(
-        "--limit-minutes", type=positive_number, default=DEFAULT_MINUTES, metavar="M", help="time limit of the run (default 15)"
-    )
+    parser.add_argument("--limit-minutes", type=minutes, default=DEFAULT_MINUTES, metavar="M", help="time limit of the run (default 15)")
     parser.add_argument("--force", action="store_true", help="use figures of another device: good for trying the path out only")
 
 
@@ -60,8 +63,6 @@ def measuring_settings(arguments: argparse.Namespace, host: BenchmarkHost | None
     from primus_mcp.measurement.measure import MeasureSettings
     from primus_mcp.measurement.residuals import cache_file
 
-    if arguments.repeats < 3:
-        raise InputError(f"{arguments.repeats} is less than 3", where="--repeats", remedy="give 3 or more")
     granted = host.has_gpu if host is not None else asked
     allowed = granted or arguments.benchmark_gpus is not None or arguments.device == "cpu"
     known = load(arguments.load_benchmark) if arguments.load_benchmark else None

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from primus_mcp.cli.common import (
     positive_number,
 )
 from primus_mcp.cli.measuring import add_measuring_arguments, measuring_settings
+from primus_mcp.cli.projected_clusters import CLOCK_VARIABLE, GPU_VARIABLE, named_clusters
 from primus_mcp.errors import InputError
 from primus_mcp.units import MHZ
 
@@ -31,10 +31,7 @@ if TYPE_CHECKING:
     from primus_mcp.inputs.workload import Workload
     from primus_mcp.space.knobs import TrialConfig
 
-GPU_VARIABLE, CLOCK_VARIABLE = "PRIMUS_GPU_ARCH", "PRIMUS_GPU_CLOCK_MHZ"
 GPUS_PER_NODE = 8
-_FLAGS_OF_A_FILE = {"arch": "--gpu-arch", "gpus_per_node": "--gpus-per-node", "gpu_clock_mhz": "--gpu-clock-mhz"}
-"""What a cluster file says itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,14 +58,6 @@ class Projected:
         return f"{self.cluster.num_nodes} x {self.cluster.gpus_per_node} {self.cluster.gpu.name}{clock}"
 
 
-def _counts(text: str) -> tuple[int, ...]:
-    return tuple(positive_count(part) for part in text.split(","))
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
 def add_projection_arguments(parser: argparse.ArgumentParser) -> None:
     """The projection guide's flags, and the package's own names for them."""
     source = parser.add_mutually_exclusive_group(required=True)
@@ -76,15 +65,12 @@ def add_projection_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_sources(source)
     add_reading_arguments(parser, vocab="the vocabulary that runs, or the model's own")
     parser.add_argument("--target-cluster", type=Path, metavar="YAML", help="target-cluster YAML")
-    parser.add_argument(
-        "--gpu-arch", "--arch", "--gpu", dest="arch", type=_names, metavar="GPU[,GPU]", help=f"GPU; several compare ({GPU_VARIABLE})"
-    )
+    parser.add_argument("--gpu-arch", "--arch", "--gpu", dest="arch", metavar="GPU[,GPU]", help=f"GPU; several compare ({GPU_VARIABLE})")
     parser.add_argument(
         "--target-nodes",
         "--target-num-nodes",
         "--nodes",
         dest="nodes",
-        type=_counts,
         metavar="N[,N]",
         help="nodes; several compare (default: the fewest that TP, PP, CP and EP need)",
     )
@@ -135,65 +121,6 @@ def _fewest_nodes(config: TrainingConfig, per_node: int, *, moe: bool) -> int:
     return -(-(max(replica, config.etp * config.pp * config.ep) if moe else replica) // per_node)
 
 
-def _clusters(arguments: argparse.Namespace, fewest: int, per_node: int) -> list[Cluster]:
-    """One a GPU and number of nodes, under the checks of a cluster file; what is odd about them goes to stderr. Raises InputError."""
-    from primus_mcp.inputs.cluster import parse_cluster
-    from primus_mcp.inputs.cluster_file import MAX_NODES
-
-    if arguments.nodes and max(arguments.nodes) > MAX_NODES:
-        raise InputError(f"{max(arguments.nodes):,} is more than {MAX_NODES:,}", where="--target-nodes", remedy="name fewer nodes")
-    if arguments.target_cluster is not None:
-        return _clusters_of_file(arguments)
-    arches = arguments.arch or _names(os.environ.get(GPU_VARIABLE, ""))
-    if not arches:
-        raise InputError(
-            "no GPU is named", where="--gpu-arch", remedy=f"name one (see `primus-mcp gpus`), or set {GPU_VARIABLE}, or --target-cluster"
-        )
-    block: dict[str, Any] = {"gpus_per_node": per_node, "gpu_clock_mhz": arguments.gpu_clock_mhz or _clock_of_environment()}
-    if arguments.hardware_config:
-        block["hardware_config"] = str(arguments.hardware_config.absolute())
-    found = [
-        parse_cluster({"target_cluster": {**block, "gpu_arch": name, "num_nodes": nodes}}, where="--gpu-arch", profile=arguments.profile)
-        for name in arches
-        for nodes in arguments.nodes or (fewest,)
-    ]
-    _tell(warning for target in found for warning in target.warnings)
-    return [target.cluster for target in found]
-
-
-def _clusters_of_file(arguments: argparse.Namespace) -> list[Cluster]:
-    from primus_mcp.inputs.cluster import read_cluster
-    from primus_mcp.inputs.hardware_config import read_hardware_config
-    from primus_mcp.inputs.hardware_files import with_network
-
-    for name, flag in _FLAGS_OF_A_FILE.items():
-        if getattr(arguments, name):
-            raise InputError("excludes --target-cluster", where=flag, remedy="write it into the file, or leave the file out")
-    target = read_cluster(arguments.target_cluster, primus_root=arguments.primus_root, profile=arguments.profile)
-    overrides = read_hardware_config(arguments.hardware_config) if arguments.hardware_config else {}
-    base, network = target.cluster, with_network(target.cluster.network, overrides)
-    _tell(target.warnings)
-    return [replace(base, num_nodes=nodes, network=network) for nodes in arguments.nodes or (base.num_nodes,)]
-
-
-def _clock_of_environment() -> float | None:
-    """MHz; said wherever it is used, so that a forgotten variable changes no answer in silence."""
-    text = os.environ.get(CLOCK_VARIABLE)
-    if not text:
-        return None
-    try:
-        clock = positive_number(text)
-    except argparse.ArgumentTypeError as error:
-        raise InputError(str(error), where=CLOCK_VARIABLE, remedy="give the clock in MHz, or unset it") from None
-    _tell([f"{CLOCK_VARIABLE} sets the clock of the GPUs to {clock:g} MHz"])
-    return clock
-
-
-def _tell(lines: Iterable[str]) -> None:
-    for line in dict.fromkeys(lines):
-        print(f"note: {line}", file=sys.stderr)
-
-
 def resolve_projection(arguments: argparse.Namespace, extra: Mapping[str, Any] | None = None) -> list[Projected]:
     """The configurations that the flags name, one a cluster; what the trainer would refuse goes to stderr. Raises InputError."""
     from primus_mcp.space.legality import check_legality
@@ -206,7 +133,7 @@ def resolve_projection(arguments: argparse.Namespace, extra: Mapping[str, Any] |
     per_node = arguments.gpus_per_node or GPUS_PER_NODE
     fewest = _fewest_nodes(resolve(workload, trial), per_node, moe=workload.architecture.is_moe)
     found, refused = [], []
-    for cluster in _clusters(arguments, fewest, per_node):
+    for cluster in named_clusters(arguments, fewest, per_node):
         verdict = check_legality(workload, trial, cluster, allow_policy=True)
         if verdict.legal and verdict.config is not None:
             found.append(Projected(workload=workload, trial=trial, config=verdict.config, cluster=cluster))

@@ -7,12 +7,12 @@ import os
 import sys
 from pathlib import Path
 
-from primus_mcp.cli.common import count
+from primus_mcp.cli.common import positive_count, whole
 from primus_mcp.errors import InputError
 
 TOKEN_VARIABLE = "PRIMUS_MCP_TOKEN"  # noqa: S105  the name of a variable
 MAX_TOKEN_FILE = 100_000
-MAX_PORT = 65_535
+MAX_PORT, MAX_SESSIONS = 65_535, 10_000
 ALL_TOOLSETS = ("evaluate", "search", "inspect", "notes", "benchmark", "llm")
 
 
@@ -34,12 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--toolsets", metavar="A,B", help=f"tools to offer besides the session's own: {','.join(ALL_TOOLSETS)} (default all)"
     )
     parser.add_argument(
-        "--answer-within", type=count, default=45, metavar="S", help="long work answers with a job handle after S seconds (0 to 45)"
+        "--answer-within", type=whole(0, 45), default=45, metavar="S", help="long work answers with a job handle after S seconds (0 to 45)"
     )
     http = parser.add_argument_group("streamable HTTP (default: stdio)")
     http.add_argument("--http", action="store_true", help="serve http://HOST:PORT/mcp")
     http.add_argument("--host", default="127.0.0.1", help="address to listen on; beyond loopback only with a token")
-    http.add_argument("--port", type=count, default=8765, help="port (0: any free one)")
+    http.add_argument("--port", type=whole(0, MAX_PORT), default=8765, help="port (0: any free one)")
     http.add_argument(
         "--token-file",
         type=Path,
@@ -48,8 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     http.add_argument("--allowed-host", action="append", metavar="NAME", help="further Host name that requests may carry (repeatable)")
     http.add_argument("--allowed-origin", action="append", metavar="URL", help="web origin that may call (repeatable)")
-    http.add_argument("--requests-per-minute", type=count, default=6000, metavar="N", help="rate limit per token")
-    http.add_argument("--max-sessions", type=count, default=64, metavar="N", help="sessions kept open per token")
+    http.add_argument("--requests-per-minute", type=positive_count, default=6000, metavar="N", help="rate limit per token")
+    http.add_argument("--max-sessions", type=whole(1, MAX_SESSIONS), default=64, metavar="N", help="sessions kept open per token")
 
 
 def _tokens(arguments: argparse.Namespace) -> tuple[str, ...]:
@@ -115,8 +115,6 @@ def run(arguments: argparse.Namespace) -> int:
             requests_per_minute=arguments.requests_per_minute,
             max_sessions=arguments.max_sessions,
         )
-    if arguments.port > MAX_PORT:
-        raise InputError(f"{arguments.port} is no port", where="--port", remedy=f"write 0 to {MAX_PORT}")
     for root in options.roots:
         if not root.is_dir():
             print(f"WARNING: --root {root} is no folder (yet): clients reach nothing there", file=sys.stderr)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from primus_mcp.cli.common import positive_count
+from primus_mcp.cli.common import job_count, positive_count
 from primus_mcp.errors import PrimusMcpError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def add_start_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--start-seconds", type=positive_count, default=START_SECONDS, metavar="S", help=f"limit of that sweep (default {START_SECONDS})"
     )
-    parser.add_argument("--jobs", type=positive_count, metavar="N", help="processes of that sweep (default: one a core)")
+    parser.add_argument("--jobs", type=job_count, metavar="N", help="processes of that sweep (default: one a core)")
     parser.add_argument("--no-cache", action="store_true", help="neither start from what earlier runs found nor keep what this one finds")
 
 

@@ -7,7 +7,18 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from primus_mcp.cli.common import add_engine_arguments, add_workload_arguments, positive_count, positive_number
+from primus_mcp.cli.common import (
+    MAX_LISTED,
+    add_engine_arguments,
+    add_workload_arguments,
+    job_count,
+    listed,
+    listed_gpus,
+    listed_nodes,
+    positive_count,
+    positive_number,
+    whole,
+)
 from primus_mcp.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,6 +31,8 @@ if TYPE_CHECKING:
     from primus_mcp.trials.storage import RunDirectory
 
 
+MAX_TOP = 1000
+"""Configurations that are shown: each is priced by itself."""
 CACHED = 10
 """Configurations of earlier runs that are priced first."""
 
@@ -37,7 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--overlap-axis", action="store_true", help="let the data-parallel overlap switches move too")
     parser.add_argument("--where", metavar="CONDITION", help='for example "tp<=8 and memory_per_gpu_gb<200"')
     parser.add_argument("--pin", action="append", metavar="KNOB=VALUE", help="hold a knob at a value (repeatable)")
-    parser.add_argument("--top", type=positive_count, default=10, metavar="K", help="configurations to show (default 10)")
+    parser.add_argument(
+        "--top", type=whole(1, MAX_TOP), default=10, metavar="K", help=f"configurations to show (default 10, at most {MAX_TOP:,})"
+    )
     parser.add_argument(
         "--front", action="store_true", help="also the fastest configuration under ever less memory, and what cannot be beaten"
     )
@@ -50,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out-dir", type=Path, metavar="DIR", help="write sweep.json and report.html there")
     parser.add_argument("--no-cache", action="store_true", help="neither start from what earlier runs found nor keep what this one finds")
     crew = parser.add_mutually_exclusive_group()
-    crew.add_argument("--jobs", type=positive_count, metavar="N", help="processes (default: one a core); the answer does not depend on it")
+    crew.add_argument("--jobs", type=job_count, metavar="N", help="processes (default: one a core); the answer does not depend on it")
     crew.add_argument("--ray", metavar="ADDRESS", help="spread over a Ray cluster that runs already, for example auto (extra [ray])")
     parser.add_argument("--max-seconds", type=positive_count, metavar="S", help="stop after S seconds with what is known")
     parser.add_argument("--json", action="store_true", help="one JSON document")
@@ -61,24 +76,11 @@ def problems(arguments: argparse.Namespace) -> list[Problem]:
     """One resolved problem a GPU and number of nodes."""
     from primus_mcp.cli.setup import resolve_problem
 
-    gpus: list[str | None] = [None] if arguments.target_cluster is not None else list(_words(arguments.gpu, "--gpu"))
-    sizes: list[int | None] = [None] if arguments.nodes is None else list(_sizes(arguments.nodes))
+    gpus: list[str | None] = [None] if arguments.target_cluster is not None else list(listed_gpus(arguments.gpu, "--gpu"))
+    sizes: list[int | None] = [None] if arguments.nodes is None else list(listed_nodes(arguments.nodes, "--nodes"))
+    if len(gpus) * len(sizes) > MAX_LISTED:
+        raise InputError(f"{len(gpus) * len(sizes):,} clusters are too many", where="--nodes", remedy=f"sweep at most {MAX_LISTED} at once")
     return [resolve_problem(argparse.Namespace(**{**vars(arguments), "gpu": gpu, "nodes": nodes})) for gpu in gpus for nodes in sizes]
-
-
-def _sizes(text: str) -> list[int]:
-    words = _words(text, "--nodes")
-    for word in words:
-        if not (word.isascii() and word.isdecimal() and len(word) < 10 and int(word)):
-            raise InputError(f"{word!r} is not a number of nodes", where="--nodes", remedy="write for example 4,8,16")
-    return list(dict.fromkeys(int(word) for word in words))
-
-
-def _words(text: str, flag: str) -> list[str]:
-    words = [word.strip() for word in text.split(",")]
-    if not all(words) or len(set(words)) != len(words):
-        raise InputError(f"{text!r} is not a list of different values", where=flag, remedy="separate them by commas")
-    return words
 
 
 def _only(arguments: argparse.Namespace) -> list[str] | None:
@@ -87,7 +89,7 @@ def _only(arguments: argparse.Namespace) -> list[str] | None:
 
     if arguments.axes is None:
         return None
-    names = _words(arguments.axes, "--axes")
+    names = listed(arguments.axes, "--axes")
     for name in names:
         if name not in KNOBS:
             raise InputError(f"there is no knob {name!r}", where="--axes", remedy=suggest_knob(name))

@@ -65,7 +65,7 @@ def test_a_condition_that_nothing_meets_is_no_bug(capsys: pytest.CaptureFixture[
         ["--where", "tp <"],
         ["--axes", "tpp"],
         ["--nodes", "0"],
-        ["--nodes", "1,1"],
+        ["--nodes", "1,,2"],
         ["--deadline", "3d"],
         ["--target-tokens", "many"],
         ["--target-tokens", "1e300T"],
