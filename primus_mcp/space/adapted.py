@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice, product
+from itertools import product
 from math import log2
 
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
-from primus_mcp.space.axes import cp_values, divisors, ep_values, pp_values, tp_values, vpp_values
-from primus_mcp.space.knobs import TrialConfig
+from primus_mcp.space.axes import cp_values, ep_values, pp_values, tp_values, vpp_values
+from primus_mcp.space.knobs import MAX_BATCH, TrialConfig
 from primus_mcp.space.legality import check_legality
 from primus_mcp.space.overlay import overlay_document
 from primus_mcp.space.rules.moe import runs_turbo
 from primus_mcp.space.trainer_keys import resolve, trainer_keys
-
-MAX_CHECKS = 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,21 +42,28 @@ def _distance(own: TrainingConfig, sizes: tuple[int, ...]) -> float:
     return sum(weight * abs(log2(a / b)) for weight, a, b in zip(weights, sizes, before, strict=True))
 
 
-def _candidates(workload: Workload, cluster: Cluster, gbs: int | None) -> Iterator[tuple[int, ...]]:
-    """(TP, PP, EP, CP, MBS, VPP) that divide the world and, with a batch given, the batch; nearest first, never a larger MBS."""
+def _candidates(workload: Workload, cluster: Cluster, gbs: int | None) -> list[tuple[int, ...]]:
+    """(TP, PP, EP, CP, MBS, VPP) that divide the world and, with a batch given, the batch; nearest first.
+
+    MBS is the workload's own or a smaller power of two.
+    """
     arch, own, world = workload.architecture, workload.baseline, cluster.world_size
-    smaller = divisors(own.mbs, own.mbs) + [2**n for n in range(own.mbs.bit_length()) if 2**n < own.mbs]
+    smaller = sorted({own.mbs, *(2**n for n in range(own.mbs.bit_length()))})
     found = []
     for tp, pp, ep, cp in product(tp_values(arch, cluster), pp_values(arch, cluster), ep_values(arch, cluster), cp_values(arch, cluster)):
         if world % (tp * pp * cp) or world % (ep * pp):
             continue
         dp = world // (tp * pp * cp)
         depths = {own.vpp if pp > 1 else 1, 1} & set(vpp_values(arch, pp)) | {1}
-        for mbs, vpp in product(sorted(set(smaller)), sorted(depths)):
+        for mbs, vpp in product(smaller, sorted(depths)):
             if gbs is None or gbs % (mbs * dp) == 0:
                 found.append((tp, pp, ep, cp, mbs, vpp))
-    found.sort(key=lambda sizes: (_distance(own, sizes), sizes))
-    return iter(found)
+    return sorted(found, key=lambda sizes: (_distance(own, sizes), sizes))
+
+
+def _whole(gbs: int, unit: int) -> int:
+    """The batch rounded up to whole micro-batches on every rank."""
+    return -(-gbs // unit) * unit
 
 
 def _trial(own: TrainingConfig, sizes: tuple[int, ...], gbs: int, cluster: Cluster, *, moe: bool) -> TrialConfig:
@@ -75,7 +79,7 @@ def _trial(own: TrainingConfig, sizes: tuple[int, ...], gbs: int, cluster: Clust
         cp=cp if cp != own.cp else None,
         mbs=mbs if mbs != own.mbs else None,
         vpp=vpp if vpp != own.vpp else None,
-        gbs=-(-gbs // (mbs * dp)) * mbs * dp if gbs != own.gbs or gbs % (mbs * dp) else None,
+        gbs=_whole(gbs, mbs * dp) if gbs != own.gbs or gbs % (mbs * dp) else None,
     )
 
 
@@ -120,7 +124,10 @@ def _nearest_with(workload: Workload, cluster: Cluster, gbs: int, *, keep: bool,
     """
     own, moe = workload.baseline, workload.architecture.is_moe
     fallback: TrialConfig | None = None
-    for sizes in islice(_candidates(workload, cluster, gbs if keep else None), MAX_CHECKS):
+    for sizes in _candidates(workload, cluster, gbs if keep else None):
+        tp, pp, _, cp, mbs, _ = sizes
+        if not keep and _whole(gbs, mbs * (cluster.world_size // (tp * pp * cp))) > MAX_BATCH:
+            continue
         trial = _capable(own, _trial(own, sizes, gbs, cluster, moe=moe), cluster)
         if release and trial == (trial := _released(own, trial)):
             return None
@@ -155,6 +162,8 @@ def adapt_baseline(workload: Workload, cluster: Cluster, *, gbs: int | None = No
     source = source_gpus(workload, cluster)
     scaled = max(1, round(own.gbs * world / source))
     wanted = gbs if gbs is not None else scaled if scale_gbs else own.gbs
+    if wanted != own.gbs and not 1 <= wanted <= MAX_BATCH:
+        raise InputError(f"is {wanted}", where="--gbs", remedy=f"a batch has 1 to {MAX_BATCH} sequences")
     if verdict.legal and wanted == own.gbs:
         return AdaptedBaseline(workload=workload, trial=TrialConfig(), lines=())
     trial = _nearest(workload, cluster, wanted, keep=True)

@@ -94,3 +94,15 @@ def test_a_workload_of_another_gpu_loses_what_this_one_cannot_run_and_says_so() 
 def test_what_the_gpu_can_run_is_kept() -> None:
     adapted = adapt_baseline(make_workload("dense", fp8="hybrid", micro_batch_size=8), nodes(8))
     assert adapted.trial == TrialConfig(mbs=4)
+
+
+def test_a_batch_beyond_what_a_trial_may_have_is_one_line() -> None:
+    for batch in (0, -1, 2**31):
+        with pytest.raises(InputError, match="--gbs: is "):
+            adapt_baseline(make_workload("dense"), nodes(4), gbs=batch)
+    with pytest.raises(InputError, match="no legal configuration on 56 GPUs"):
+        adapt_baseline(make_workload("dense", num_layers=6, global_batch_size=2**32), nodes(7))
+
+
+def test_a_micro_batch_of_any_size_is_answered_at_once() -> None:
+    assert adapt_baseline(make_workload("dense", micro_batch_size=2**40), nodes(4)).trial == TrialConfig(mbs=8)
