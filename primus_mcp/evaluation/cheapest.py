@@ -11,7 +11,7 @@ from primus_mcp.evaluation.evaluators import Evaluator
 from primus_mcp.evaluation.rank import is_candidate
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.inputs.training import TrainingConfig
-from primus_mcp.space.knobs import KnobValue, TrialConfig
+from primus_mcp.space.knobs import KnobValue, TrialConfig, knob_text
 
 Change = dict[str, KnobValue]
 MOST_TIMES = 8
@@ -28,7 +28,7 @@ class Fitting:
     @property
     def text(self) -> str:
         """`mbs=1 recompute_granularity=full`."""
-        return " ".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in self.change.items())
+        return " ".join(f"{name}={knob_text(value)}" for name, value in self.change.items())
 
 
 def memory_changes(config: TrainingConfig, *, moe: bool) -> list[Change]:

@@ -11,7 +11,7 @@ from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.space.axes import cp_values, ep_values, pp_values, tp_values, vpp_values
-from primus_mcp.space.knobs import MAX_BATCH, TrialConfig
+from primus_mcp.space.knobs import MAX_BATCH, TrialConfig, knob_text
 from primus_mcp.space.legality import check_legality
 from primus_mcp.space.overlay import overlay_document
 from primus_mcp.space.rules.moe import runs_turbo
@@ -179,6 +179,6 @@ def adapt_baseline(workload: Workload, cluster: Cluster, *, gbs: int | None = No
         raise InputError(
             f"no legal configuration on {world} GPUs ({verdict.reason})", where=workload.name, remedy="use another cluster size"
         )
-    changed = ", ".join(f"{name} {str(value).lower()}" for name, value in trial.model_dump(exclude_none=True).items())
+    changed = ", ".join(f"{name} {knob_text(value)}" for name, value in trial.model_dump(exclude_none=True).items())
     lines.append(f"adapted baseline: {changed or 'nothing changed'}")
     return AdaptedBaseline(workload=rebase(workload, trial), trial=trial, lines=tuple(lines))

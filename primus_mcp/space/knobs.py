@@ -43,6 +43,11 @@ SCHEDULE_OF_KNOB: dict[str, str] = {
 KNOB_OF_SCHEDULE = {schedule: knob for knob, schedule in SCHEDULE_OF_KNOB.items()}
 
 
+def knob_text(value: KnobValue) -> str:
+    """A value as YAML spells it."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _knob(
     group: Group, legal: str, description: str, *, keys: tuple[str, ...], axis: str | None = None, moe_only: bool = False, **bounds: Any
 ) -> Any:
@@ -203,7 +208,7 @@ class Knob:
     def values_text(self) -> str:
         """Values that the type admits, for messages and docs."""
         if self.choices is not None:
-            return ", ".join("true" if c is True else "false" if c is False else str(c) for c in self.choices)
+            return ", ".join(map(knob_text, self.choices))
         high = "" if self.maximum in (MAX_DEGREE, MAX_BATCH) else f" and <= {self.maximum}"
         return f"an integer >= {self.minimum}{high}"
 

@@ -9,7 +9,7 @@ from primus_mcp.errors import InputError
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
-from primus_mcp.space.knobs import KNOBS, KnobValue, TrialConfig, knob_values
+from primus_mcp.space.knobs import KNOBS, KnobValue, TrialConfig, knob_text, knob_values
 from primus_mcp.space.rules import CONFIG_RULES, REQUEST_RULES, Case, Kind, Rule
 from primus_mcp.space.trainer_keys import read_trial, trainer_keys
 
@@ -73,13 +73,9 @@ def _pinned(trial: TrialConfig, baseline: TrainingConfig, axes: Mapping[str, boo
         else:
             continue
         if wanted != held:
-            message = f"{name} is pinned to {_text(held)} ({why}), the trial sets {_text(wanted)}"
+            message = f"{name} is pinned to {knob_text(held)} ({why}), the trial sets {knob_text(wanted)}"
             found.append(Violation(rule="pinned", kind="hard", message=message, source=PINNED_SOURCE))
     return found
-
-
-def _text(value: KnobValue) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def check_legality(

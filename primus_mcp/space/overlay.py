@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
@@ -10,7 +11,7 @@ import yaml
 
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
-from primus_mcp.space.knobs import TrialConfig
+from primus_mcp.space.knobs import TrialConfig, knob_text
 from primus_mcp.space.trainer_keys import resolve, trainer_keys
 
 _DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -68,12 +69,6 @@ def environment(config: TrainingConfig) -> dict[str, str]:
     return needed
 
 
-def _flag(key: str, value: object) -> str:
-    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
-    quoted = f"'{text}'" if any(character in text for character in "|*() ") else text
-    return f"--{key.replace('_', '-')} {quoted}"
-
-
 def exports(workload: Workload, trial: TrialConfig) -> tuple[str, ...]:
     """Shell lines for primus-cli: PRIMUS_* and further needed variables, then the remaining keys as flags in one comment line."""
     keys = trainer_keys(trial, workload)
@@ -81,4 +76,4 @@ def exports(workload: Workload, trial: TrialConfig) -> tuple[str, ...]:
     variables = {name: str(arguments[key]) for key, name in _EXPORTED.items()} | environment(resolve(workload, trial))
     flags = {key: arguments[key] for key in _ALWAYS_FLAGS} | {key: value for key, value in keys.items() if key not in _EXPORTED}
     lines = [f"export {name}={value}" for name, value in variables.items()]
-    return (*lines, "# then pass " + " ".join(_flag(key, value) for key, value in flags.items()))
+    return (*lines, "# then pass " + " ".join(f"--{key.replace('_', '-')} {shlex.quote(knob_text(value))}" for key, value in flags.items()))
