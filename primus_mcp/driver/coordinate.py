@@ -80,7 +80,7 @@ class _Search:
         self.too_large = np.zeros(len(self.shapes), dtype=bool)
         self.checked: set[tuple[float, ...]] = set()
         self.near: dict[int, Column] = {}
-        self.node = cluster.network.node_size if cluster.network.spans_nodes else cluster.gpus_per_node
+        self.node = cluster.tightly_linked_gpus
         self.gap = cluster.network.node_bandwidth_bytes_per_s / cluster.network.nic_bandwidth_bytes_per_s
         self.values = legal_axes(session.workload, cluster, axes=session.target.axes.model_dump(), pins=session.pins)
 

@@ -111,6 +111,11 @@ class Cluster:
         return self.num_nodes * self.gpus_per_node
 
     @property
+    def tightly_linked_gpus(self) -> int:
+        """GPUs that the fastest links join: those of a node, or of the trays that one switch spans (NVL72)."""
+        return self.network.node_size if self.network.spans_nodes else self.gpus_per_node
+
+    @property
     def memory_cap_bytes(self) -> float:
         """What the search allows: HBM x (1 - margin)."""
         return self.hbm_bytes * (1 - self.memory_safety_margin)

@@ -18,7 +18,6 @@ from primus_mcp.inputs.workload import Workload
 from primus_mcp.projection.parameters import embedding_parameters, layer_parameters
 from primus_mcp.projection.performance.flops import expert_gemm_flops, model_flops_per_sequence
 from primus_mcp.search.topologies import GridPoint
-from primus_mcp.space.axes import node_limit
 from primus_mcp.space.layouts import balanced_chunks
 from primus_mcp.space.rules.moe import DEEPEP_GROUPS
 
@@ -120,7 +119,7 @@ class Estimate:
         the links to the others of the group only, so small groups are slow.
         """
         network = self.cluster.network
-        if group * apart > node_limit(self.cluster):
+        if group * apart > self.cluster.tightly_linked_gpus:
             return self._nic
         links = (group - 1) / (network.node_size - 1) if network.node_topology == "mesh" else 1.0
         return _SHARE_OF_LINK * network.node_bandwidth_bytes_per_s * links
@@ -148,7 +147,7 @@ class Estimate:
         arch = self.workload.architecture
         if arch.experts is None or point.ep == 1:
             return 0.0
-        node, top_k = min(point.ep, node_limit(self.cluster)), arch.experts.top_k
+        node, top_k = min(point.ep, self.cluster.tightly_linked_gpus), arch.experts.top_k
         copies = min(top_k, point.ep) * (node - 1) / point.ep
         sent = sum(arch.moe_layers) * _EP_PASSES * tokens / point.tp * arch.hidden_size * _BF16
         inside_s = copies * sent / self._link(node) if node > 1 else 0.0

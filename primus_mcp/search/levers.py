@@ -7,7 +7,7 @@ from typing import Any
 
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.workload import Workload
-from primus_mcp.space.axes import ep_values, node_limit, vpp_values
+from primus_mcp.space.axes import ep_values, vpp_values
 from primus_mcp.space.knobs import TrialConfig
 from primus_mcp.space.legality import check_legality
 from primus_mcp.space.rules.moe import DEEPEP_GROUPS
@@ -18,7 +18,7 @@ Shape = Callable[[Mapping[str, Any]], TrialConfig]
 
 def _refused(workload: Workload, cluster: Cluster, shape: Shape, knobs: Mapping[str, Any]) -> bool:
     """Whether exchange knobs break a rule at the widest EP within a node that DeepEP serves, which that EP alone does not break."""
-    served = [ep for ep in ep_values(workload.architecture, cluster) if ep in DEEPEP_GROUPS and ep <= node_limit(cluster)]
+    served = [ep for ep in ep_values(workload.architecture, cluster) if ep in DEEPEP_GROUPS and ep <= cluster.tightly_linked_gpus]
     alone = {"ep": max(served), "expert_tensor_parallel_size": 1} if served else {}
 
     def broken(trial: TrialConfig) -> set[str]:

@@ -27,17 +27,12 @@ def divisors(number: int, limit: int) -> list[int]:
     return [d for d in range(1, min(number, limit) + 1) if number % d == 0]
 
 
-def node_limit(cluster: Cluster) -> int:
-    """GPUs that tensor parallelism may span: a node, or the domain of its links."""
-    return cluster.network.node_size if cluster.network.spans_nodes else cluster.gpus_per_node
-
-
 def tp_values(arch: Architecture, cluster: Cluster) -> list[int]:
     """TP within a node that divides heads and hidden size, with query groups that divide or are replicated (T1, T2)."""
     groups = arch.num_query_groups
     return [
         tp
-        for tp in divisors(arch.num_attention_heads, node_limit(cluster))
+        for tp in divisors(arch.num_attention_heads, cluster.tightly_linked_gpus)
         if arch.hidden_size % tp == 0 and (groups % tp == 0 or tp % groups == 0) and cluster.world_size % tp == 0
     ]
 

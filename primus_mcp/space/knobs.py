@@ -240,8 +240,6 @@ def _registry() -> dict[str, Knob]:
 
 KNOBS: dict[str, Knob] = _registry()
 """Every knob by name, in declaration order."""
-AXES: tuple[str, ...] = tuple(dict.fromkeys(knob.axis for knob in KNOBS.values() if knob.axis))
-"""Toggles of `optimization.axes`, in declaration order."""
 MOE_KNOBS: tuple[str, ...] = tuple(name for name, knob in KNOBS.items() if knob.moe_only)
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.split import place_chunks
 from primus_mcp.inputs.training import V_SCHEDULES, TrainingConfig
+from primus_mcp.inputs.workload import Workload
 from primus_mcp.space.knobs import SCHEDULE_OF_KNOB, TrialConfig
 from primus_mcp.space.layouts import balanced_chunks, balanced_layout
-
-if TYPE_CHECKING:
-    from primus_mcp.inputs.workload import Workload
 
 SPLIT_KEYS: dict[str, Any] = {
     "num_virtual_stages_per_pipeline_rank": None,

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from primus_mcp.inputs.trainer_arguments import read_training
 from primus_mcp.inputs.training import TrainingConfig
+from primus_mcp.inputs.workload import Workload
 from primus_mcp.space.knobs import TrialConfig
 from primus_mcp.space.pipeline_keys import pipeline_keys
-
-if TYPE_CHECKING:
-    from primus_mcp.inputs.workload import Workload
 
 FULL_PRECISION_OPTIMIZER: dict[str, Any] = {
     "use_precision_aware_optimizer": False,
@@ -25,9 +23,8 @@ FULL_PRECISION_OPTIMIZER: dict[str, Any] = {
     "exp_avg_sq_dtype": "fp32",
 }
 """Without the distributed optimizer the precision-aware one is off and every dtype is fp32 (O9, O10)."""
-DEEPEP_NUM_CU_LIMIT = 32
-"""Compute units of DeepEP kernels at EP >= 16 (E10)."""
-DEEPEP_WIDE_EP = 16
+DEEPEP_WIDE_EP, DEEPEP_NUM_CU_LIMIT = 16, 32
+"""From this EP on, DeepEP kernels take at most so many compute units (E10)."""
 ALL_TO_ALL: dict[str, Any] = {"moe_token_dispatcher_type": "alltoall"}
 
 _ABSENT = object()

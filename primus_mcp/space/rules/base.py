@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
+from primus_mcp.inputs.workload import Workload
 from primus_mcp.space.knobs import TrialConfig
-
-if TYPE_CHECKING:
-    from primus_mcp.inputs.workload import Workload
 
 Kind = Literal["hard", "policy"]
 """hard: the trainer refuses it, or runs something else than it says. policy: a bound of the search, which --allow-policy lifts."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from primus_mcp.inputs.hardware import GpuProfile
 from primus_mcp.space.rules.base import Case, RuleBook, megatron, primus, turbo
+from primus_mcp.space.trainer_keys import DEEPEP_NUM_CU_LIMIT, DEEPEP_WIDE_EP
 
 book = RuleBook()
 DEEPEP_GROUPS = (2, 4, 8, 16, 24, 32, 64, 128, 144, 160)
@@ -32,8 +33,8 @@ def _padding(case: Case) -> str | None:
 
 @book.hard("E7", megatron("core/transformer/transformer_config.py:1203-1215"), "shared-expert overlap needs the all-to-all dispatcher")
 def _shared_overlap(case: Case) -> str | None:
-    c, experts = case.config, case.arch.experts
-    if c.shared_expert_overlap and experts is not None and experts.shared_expert_ffn_hidden_size and c.dispatcher != "alltoall":
+    c = case.config
+    if c.shared_expert_overlap and c.dispatcher != "alltoall":
         return f"moe_shared_expert_overlap at EP {c.ep} needs the alltoall dispatcher, it is {c.dispatcher}"
     return None
 
@@ -51,11 +52,11 @@ def _deepep(case: Case) -> str | None:
     return None
 
 
-@book.hard("E10", primus(_VALIDATION + ":228-233"), "DeepEP at EP >= 16 uses at most 32 compute units")
+@book.hard("E10", primus(_VALIDATION + ":228-233"), f"DeepEP at EP >= {DEEPEP_WIDE_EP} uses at most {DEEPEP_NUM_CU_LIMIT} compute units")
 def _deepep_units(case: Case) -> str | None:
     c = case.config
-    if c.dispatcher == "deepep" and c.ep >= 16 and c.deepep_num_cu > 32:
-        return f"DeepEP at EP {c.ep} allows turbo_deepep_num_cu <= 32, it is {c.deepep_num_cu}"
+    if c.dispatcher == "deepep" and c.ep >= DEEPEP_WIDE_EP and c.deepep_num_cu > DEEPEP_NUM_CU_LIMIT:
+        return f"DeepEP at EP {c.ep} allows turbo_deepep_num_cu <= {DEEPEP_NUM_CU_LIMIT}, it is {c.deepep_num_cu}"
     return None
 
 

@@ -167,8 +167,7 @@ def _hidden(case: Case) -> str | None:
 
 @book.policy("tp-within-node", "TP stays within a node (or the NVLink domain)")
 def _within_node(case: Case) -> str | None:
-    cluster = case.cluster
-    limit = cluster.network.node_size if cluster.network.spans_nodes else cluster.gpus_per_node
+    limit = case.cluster.tightly_linked_gpus
     return f"TP {case.config.tp} exceeds the {limit} GPUs of a node" if case.config.tp > limit else None
 
 
