@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from primus_mcp.cli.streams import terminal
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
@@ -142,10 +144,9 @@ class LiveView(View):
 @contextmanager
 def live_view(session: TuningSession, *, quiet: bool) -> Iterator[View]:
     """A picture where stderr is a terminal, lines where it is not, nothing but notes when quiet."""
-    from rich.console import Console
     from rich.live import Live
 
-    console = Console(stderr=True)
+    console = terminal()
     if quiet or not console.is_terminal:
         yield View(session, quiet=quiet)
         return

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from primus_mcp.cli.flags import renamed
 from primus_mcp.cli.stops import signals_stop
-from primus_mcp.cli.streams import drop_output, open_missing_streams, say
+from primus_mcp.cli.streams import drop_output, only_visible_characters, open_missing_streams, say
 from primus_mcp.errors import PrimusMcpError
 
 EXIT_OK, EXIT_BUG, EXIT_BAD_INPUT, EXIT_NOTHING_FITS, EXIT_STOPPED_EARLY = 0, 1, 2, 3, 4
@@ -133,13 +133,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code. No traceback reaches the user unless PRIMUS_MCP_DEBUG is set."""
     debug = bool(os.environ.get("PRIMUS_MCP_DEBUG"))
     open_missing_streams()
-    logging.basicConfig(stream=sys.stderr, level=logging.DEBUG if debug else logging.WARNING, format="%(levelname)s: %(message)s")
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+    with only_visible_characters():
+        logging.basicConfig(stream=sys.stderr, level=logging.DEBUG if debug else logging.WARNING, format="%(levelname)s: %(message)s")
+        return _ended(sys.argv[1:] if argv is None else argv, debug=debug)
+
+
+def _ended(argv: Sequence[str], *, debug: bool) -> int:
+    """The exit code, whatever happens."""
     try:
         with signals_stop(EXIT_STOPPED_EARLY):
-            code = _run(sys.argv[1:] if argv is None else argv)
+            code = _run(argv)
             sys.stdout.flush()
         return code
     except SystemExit:

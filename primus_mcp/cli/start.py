@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from primus_mcp.cli.common import job_count, positive_count
+from primus_mcp.cli.streams import terminal
 from primus_mcp.errors import PrimusMcpError
 
 if TYPE_CHECKING:
@@ -127,7 +128,6 @@ def swept(evaluator: FullEvaluator, *, quiet: bool, seconds: int | None, jobs: i
     """A sweep with a progress bar on stderr."""
     import time
 
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
     from rich.progress import Progress as Bar
 
@@ -135,7 +135,7 @@ def swept(evaluator: FullEvaluator, *, quiet: bool, seconds: int | None, jobs: i
     from primus_mcp.search.sweep_crew import cores
     from primus_mcp.search.sweep_tools import LEVELS
 
-    console = Console(stderr=True)
+    console = terminal()
     until = None if seconds is None else time.monotonic() + seconds
     late: Callable[[], bool] = lambda: until is not None and time.monotonic() > until  # noqa: E731
     columns = (TextColumn("sweep"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[state]}"))

@@ -13,7 +13,7 @@ from primus_mcp.cli.evaluator_options import add_evaluator_arguments
 from primus_mcp.cli.search_stage import add_search_arguments, require_known_trials, run_search
 from primus_mcp.cli.start import add_start_arguments
 from primus_mcp.cli.stops import signals_wait
-from primus_mcp.cli.streams import print_rich
+from primus_mcp.cli.streams import print_rich, terminal
 from primus_mcp.errors import InputError
 
 if TYPE_CHECKING:
@@ -150,12 +150,11 @@ def _open(arguments: argparse.Namespace, problem: Problem) -> TuningSession:
 
 
 def _seeds(session: TuningSession, known: BestKnown, *, quiet: bool) -> StoppedBecause:
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from primus_mcp.cli.start import seeds_with_known
 
-    console = Console(stderr=True)
+    console = terminal()
     columns = (TextColumn("seeds"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[best]}"))
     with Progress(*columns, console=console, disable=quiet or not console.is_terminal, transient=True) as bar:
         task = bar.add_task("seeds", total=None, best="")

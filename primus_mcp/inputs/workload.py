@@ -102,7 +102,7 @@ def workload_from_arguments(
     published = published_twin(architecture, complete["tokenizer_model"])
     compared = differences(architecture, published) if published else []
     return Workload(
-        name=path.stem if path else name,
+        name="".join(c if c.isprintable() else "_" for c in path.stem) if path else name,
         path=path,
         architecture=architecture,
         baseline=baseline,
