@@ -114,3 +114,29 @@ def test_the_place_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.delenv("PRIMUS_MCP_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_file() == tmp_path / "primus-mcp" / "best.sqlite"
+
+
+def test_the_list_shows_the_newest_says_how_many_there_are_and_json_has_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PRIMUS_MCP_CACHE_DIR", str(tmp_path))
+    days = iter(range(1, 99))
+    monkeypatch.setattr(module, "utc_now", lambda: f"2026-01-01T00:00:{next(days):02}Z")
+    here = HERE.model_copy(update={"engine": engine_version()})
+    for number in range(25):
+        TrialCache().remember(here, f"job {number}", [(str(number), {"tp": 1}, result(1.0 + number))])
+    assert main(["cache"]) == 0
+    first, *shown, last = capsys.readouterr().out.splitlines()
+    assert (
+        first.startswith("25 entries in")
+        and first.endswith("the 20 newest")
+        and last == "5 more: `primus-mcp cache list --all`, or `--json`"
+    )
+    assert len(shown) == 20 and "job 24:" in shown[0] and "job 5:" in shown[-1]
+    assert main(["cache", "list", "--all"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 26
+    assert main(["cache", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 25
+    assert main(["cache", "clear", "--all"]) == 2
+    assert "--all: goes with list only" in capsys.readouterr().err
+    assert main(["cache", "clear"]) == 0
