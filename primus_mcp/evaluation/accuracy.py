@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from primus_mcp.evaluation.result import Fidelity
+from primus_mcp.inputs.catalogue import catalogue_yaml
 from primus_mcp.inputs.hardware import Vendor
-from primus_mcp.inputs.yaml_loader import parse_text
 
 
 class Accuracy(BaseModel):
@@ -33,8 +32,7 @@ NOT_VALIDATED = Accuracy(
 
 @cache
 def _figures() -> Mapping[str, Any]:
-    name = "accuracy.yaml"
-    return parse_text((files("primus_mcp.catalog") / "measured" / name).read_text(encoding="utf-8"), f"catalog/measured/{name}")
+    return catalogue_yaml("measured/accuracy.yaml")
 
 
 def _told(what: str, vendor: Vendor, found: Mapping[str, Any]) -> str:

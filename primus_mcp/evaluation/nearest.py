@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib.resources import files
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from primus_mcp.evaluation.result import ResultWarning
 from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.catalogue import catalogue_text
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
 
@@ -94,8 +94,7 @@ def _traits(vendor: str, gpu: str, moe: bool, nodes: bool, pipeline: bool, laten
 @cache
 def residuals() -> tuple[Residual, ...]:
     """Errors of the published runs that come with the package (catalog/measured/residuals.jsonl, written with docs/accuracy.md)."""
-    text = (files("primus_mcp.catalog") / "measured" / RESIDUALS).read_text(encoding="utf-8")
-    return tuple(Residual.model_validate_json(line) for line in text.splitlines())
+    return tuple(Residual.model_validate_json(line) for line in catalogue_text(f"measured/{RESIDUALS}").splitlines())
 
 
 def _words(traits: Traits, shared: tuple[str, ...]) -> str:

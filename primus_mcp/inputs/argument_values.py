@@ -8,12 +8,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
 from primus_mcp.errors import InputError
-from primus_mcp.inputs.yaml_loader import parse_text
+from primus_mcp.inputs.catalogue import catalogue_yaml
 
 Arguments = Mapping[str, Any]
 
@@ -24,8 +23,7 @@ MAX_COUNT = 2**40
 @cache
 def default_arguments() -> Mapping[str, Any]:
     """Every trainer argument that the engine reads, with Megatron's or Primus's default (catalog/primus/defaults.yaml)."""
-    text = (files("primus_mcp.catalog") / "primus" / "defaults.yaml").read_text(encoding="utf-8")
-    return MappingProxyType(parse_text(text, "catalog/primus/defaults.yaml"))
+    return MappingProxyType(catalogue_yaml("primus/defaults.yaml"))
 
 
 def complete_arguments(arguments: Arguments) -> dict[str, Any]:

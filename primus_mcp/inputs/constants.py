@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from primus_mcp.errors import UnknownFigureError
+from primus_mcp.inputs.catalogue import catalogue_names, catalogue_yaml
 
 Evidence = Literal["measured", "derived", "estimated"]
 
@@ -49,11 +48,9 @@ class Constant(BaseModel):
 
 @cache
 def _read_group(group: str) -> Mapping[str, Any]:
-    path = files("primus_mcp.catalog") / "engine" / f"{group}.yaml"
-    if not path.is_file():
+    if group not in catalogue_names("engine"):
         raise UnknownFigureError(f"no engine constants named {group!r}")
-    raw: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return MappingProxyType(raw)
+    return MappingProxyType(catalogue_yaml(f"engine/{group}.yaml"))
 
 
 def load_constants(group: str) -> Mapping[str, Constant]:

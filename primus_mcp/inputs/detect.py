@@ -7,15 +7,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from primus_mcp.errors import InputError
+from primus_mcp.inputs.catalogue import catalogue_yaml
 from primus_mcp.inputs.cluster_file import MAX_GPUS_PER_NODE
 from primus_mcp.inputs.detect_records import SeenGpu, SeenNic, ToolOutput, plain
 from primus_mcp.inputs.hardware import GpuProfile
 from primus_mcp.inputs.hardware_files import gpu_names, gpu_profile
-from primus_mcp.inputs.yaml_loader import parse_text
 from primus_mcp.units import GIB, MIB
 
 NOMINAL_LEEWAY = 0.05
@@ -53,7 +52,7 @@ class Detection:
 
 @cache
 def _names() -> Mapping[str, Any]:
-    return parse_text((files("primus_mcp.catalog") / "gpu_names.yaml").read_text(encoding="utf-8"), "catalog/gpu_names.yaml")
+    return catalogue_yaml("gpu_names.yaml")
 
 
 def catalogue_name(gpu: SeenGpu) -> str | None:

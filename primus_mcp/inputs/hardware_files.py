@@ -10,14 +10,12 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from types import MappingProxyType
 from typing import Any, cast
 
 from primus_mcp.errors import InputError, UnknownFigureError
+from primus_mcp.inputs.catalogue import catalogue_names, catalogue_yaml
 from primus_mcp.inputs.hardware import GpuProfile, Network, NodeTopology, Precision, SoftwareProfile, Vendor
-from primus_mcp.inputs.yaml_loader import parse_text
 from primus_mcp.units import GB_PER_S, KIB, MHZ, MIB, TFLOPS, US
 
 PRECISIONS: tuple[Precision, ...] = ("bf16", "fp8", "fp4")
@@ -43,19 +41,10 @@ class Figures(dict[str, float]):
         raise UnknownFigureError(f"no figure {key!r} in this software profile; add it with its source to catalog/hardware")
 
 
-def _catalogue() -> Traversable:
-    return files("primus_mcp") / "catalog" / "hardware"
-
-
 @lru_cache(maxsize=1)
 def _documents() -> dict[str, dict[str, Any]]:
     """Every catalogue file by its name, GPU files and `family_*` files alike."""
-    loaded: dict[str, dict[str, Any]] = {}
-    for entry in sorted(_catalogue().iterdir(), key=lambda item: item.name):
-        if entry.name.endswith(".yaml"):
-            document = parse_text(entry.read_text(encoding="utf-8"), f"catalog/hardware/{entry.name}")
-            loaded[entry.name.removesuffix(".yaml")] = document
-    return loaded
+    return {name: catalogue_yaml(f"hardware/{name}.yaml") for name in catalogue_names("hardware")}
 
 
 def catalogue_document(name: str) -> Mapping[str, Any]:

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from primus_mcp.errors import InputError, UnsupportedFeatureError
 from primus_mcp.inputs.argument_values import MAX_COUNT
+from primus_mcp.inputs.catalogue import catalogue_yaml
 from primus_mcp.inputs.explain_validation import did_you_mean
-from primus_mcp.inputs.yaml_loader import parse_text
 
 WindowRule = Literal["none", "every_layer", "from_layer", "alternating", "pattern"]
 _SHOWN = 60
@@ -66,8 +65,7 @@ class ModelClasses(_Record):
 @cache
 def model_classes() -> ModelClasses:
     """catalog/huggingface.yaml."""
-    text = (files("primus_mcp.catalog") / "huggingface.yaml").read_text(encoding="utf-8")
-    return ModelClasses.model_validate(parse_text(text, "catalog/huggingface.yaml"))
+    return ModelClasses.model_validate(catalogue_yaml("huggingface.yaml"))
 
 
 def shown(value: object) -> str:

@@ -11,15 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Literal
 
 from primus_mcp.errors import InputError, UnsupportedFeatureError
 from primus_mcp.inputs.argument_values import Arguments, default_arguments
+from primus_mcp.inputs.catalogue import catalogue_yaml
 from primus_mcp.inputs.findings import Finding
 from primus_mcp.inputs.shell_words import Token
-from primus_mcp.inputs.yaml_loader import parse_text
 
 Kind = Literal["switch", "off", "value", "list", "free"]
 _TEXTS = frozenset(
@@ -63,7 +62,7 @@ def _key(flag: str) -> str:
 @cache
 def megatron_table() -> MegatronTable:
     """catalog/megatron_arguments.yaml."""
-    data = parse_text((files("primus_mcp.catalog") / "megatron_arguments.yaml").read_text(encoding="utf-8"), "megatron_arguments.yaml")
+    data = catalogue_yaml("megatron_arguments.yaml")
     renamed = data["renamed"]
     flags: dict[str, Flag] = {}
     kinds: tuple[tuple[str, Kind], ...] = (("switches", "switch"), ("values", "value"), ("lists", "list"))

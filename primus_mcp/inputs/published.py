@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
@@ -26,8 +25,8 @@ from primus_mcp.inputs.architecture import (
     ShortConvolution,
     SparseIndexer,
 )
+from primus_mcp.inputs.catalogue import catalogue_names, catalogue_yaml
 from primus_mcp.inputs.findings import Finding
-from primus_mcp.inputs.yaml_loader import parse_text
 
 _RUN_DEPENDENT = frozenset(
     {
@@ -183,10 +182,8 @@ def _architecture(name: str, given: _Architecture) -> Architecture:
 def published_models() -> Mapping[str, PublishedModel]:
     """Every published model of the catalogue, by the name of Primus's preset."""
     models = {}
-    for file in sorted((files("primus_mcp.catalog") / "models").iterdir(), key=lambda entry: entry.name):
-        if not file.name.endswith(".yaml"):
-            continue
-        data = _Model.model_validate(parse_text(file.read_text(encoding="utf-8"), f"catalog/models/{file.name}"))
+    for name in catalogue_names("models"):
+        data = _Model.model_validate(catalogue_yaml(f"models/{name}.yaml"))
         models[data.name] = PublishedModel(
             architecture=_architecture(data.name, data.architecture),
             vocab_size=data.architecture.vocab_size,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import yaml
 
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.argument_values import Arguments, default_arguments, flag, optional_count, optional_text
+from primus_mcp.inputs.catalogue import catalogue_text
 from primus_mcp.inputs.findings import Finding
 from primus_mcp.inputs.megatron_arguments import megatron_table
 from primus_mcp.inputs.trainer_arguments import turbo_flag
@@ -156,5 +156,4 @@ def unknown_overrides(overrides: Mapping[str, Any], presets: Mapping[str, Any]) 
 
 @cache
 def _no_cost_keys() -> frozenset[str]:
-    text = (files("primus_mcp.catalog") / "primus" / "no_cost.yaml").read_text(encoding="utf-8")
-    return frozenset(yaml.safe_load(text))
+    return frozenset(yaml.safe_load(catalogue_text("primus/no_cost.yaml")))

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Literal
 
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.architecture import VocabSource
 from primus_mcp.inputs.argument_values import Arguments, flag, optional_count, optional_text
+from primus_mcp.inputs.catalogue import catalogue_yaml
 from primus_mcp.inputs.findings import Finding
 from primus_mcp.inputs.published import published_models
-from primus_mcp.inputs.yaml_loader import parse_text
 
 Vocab = Literal["as-run", "tokenizer"]
 
@@ -33,8 +32,7 @@ class Vocabulary:
 @cache
 def tokenizer_lengths() -> Mapping[str, int]:
     """len(tokenizer) by Hugging Face id (catalog/tokenizers.yaml)."""
-    text = (files("primus_mcp.catalog") / "tokenizers.yaml").read_text(encoding="utf-8")
-    return parse_text(text, "catalog/tokenizers.yaml")
+    return catalogue_yaml("tokenizers.yaml")
 
 
 def _null_tokenizer_size(tokens: int) -> int:

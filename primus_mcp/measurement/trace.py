@@ -14,12 +14,11 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from primus_mcp.errors import InputError
-from primus_mcp.inputs.yaml_loader import parse_text
+from primus_mcp.inputs.catalogue import catalogue_yaml
 from primus_mcp.measurement.calibration import Term
 from primus_mcp.units import US
 
@@ -76,8 +75,7 @@ class TraceSummary:
 
 @lru_cache(maxsize=1)
 def _patterns() -> tuple[tuple[str, tuple[str, ...]], ...]:
-    text = (files("primus_mcp.catalog") / "engine" / "kernels.yaml").read_text(encoding="utf-8")
-    kinds = parse_text(text, "catalog/engine/kernels.yaml")["kinds"]
+    kinds = catalogue_yaml("engine/kernels.yaml")["kinds"]
     return tuple((entry["kind"], tuple(pattern.lower() for pattern in entry["patterns"])) for entry in kinds)
 
 

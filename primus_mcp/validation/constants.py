@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
-from primus_mcp.inputs.yaml_loader import parse_text
+from primus_mcp.inputs.catalogue import catalogue_names, catalogue_yaml
 
 TIME_FILE, MEMORY_FILE = "time", "memory"
 _NO_RATES = ("device", "network")
@@ -54,13 +53,7 @@ def _entries(node: Any, path: tuple[str, ...]) -> list[tuple[tuple[str, ...], Ma
 
 
 def _files() -> list[tuple[str, Mapping[str, Any]]]:
-    found: list[tuple[str, Mapping[str, Any]]] = []
-    for folder in ("engine", "hardware"):
-        for entry in sorted((files("primus_mcp.catalog") / folder).iterdir(), key=lambda item: item.name):
-            if entry.name.endswith(".yaml"):
-                text = entry.read_text(encoding="utf-8")
-                found.append((entry.name.removesuffix(".yaml"), parse_text(text, f"catalog/{folder}/{entry.name}")))
-    return found
+    return [(name, catalogue_yaml(f"{folder}/{name}.yaml")) for folder in ("engine", "hardware") for name in catalogue_names(folder)]
 
 
 def _fitted(file: str, path: tuple[str, ...], entry: Mapping[str, Any]) -> Fitted:

@@ -6,13 +6,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.catalogue import catalogue_yaml
 from primus_mcp.inputs.published import PublishedModel, find_model
-from primus_mcp.inputs.yaml_loader import parse_text
 from primus_mcp.validation.errors import NotScoredError
 from primus_mcp.validation.rows import Row
 
@@ -50,8 +49,7 @@ def _plain(name: str) -> str:
 
 @cache
 def _other_models() -> Mapping[str, Mapping[str, Any]]:
-    text = (files("primus_mcp.catalog") / "measured" / "models.yaml").read_text(encoding="utf-8")
-    entries = parse_text(text, "catalog/measured/models.yaml")["models"]
+    entries = catalogue_yaml("measured/models.yaml")["models"]
     return {_plain(name): entry for entry in entries for name in entry["names"]}
 
 

@@ -10,14 +10,13 @@ import json
 import re
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError
 
 from primus_mcp.errors import InputError
-from primus_mcp.inputs.yaml_loader import parse_text
+from primus_mcp.inputs.catalogue import catalogue_text, catalogue_yaml
 
 Trust = Literal["table", "text", "derived"]
 Completeness = Literal["A", "B", "C"]
@@ -94,9 +93,7 @@ class Row(BaseModel):
 
 @cache
 def _release_patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
-    text = (files("primus_mcp.catalog") / "measured" / "releases.yaml").read_text(encoding="utf-8")
-    document = parse_text(text, "catalog/measured/releases.yaml")
-    return tuple((re.compile(entry["pattern"]), entry["released"]) for entry in document["patterns"])
+    return tuple((re.compile(entry["pattern"]), entry["released"]) for entry in catalogue_yaml("measured/releases.yaml")["patterns"])
 
 
 def release_date(text: str) -> str | None:
@@ -167,8 +164,7 @@ def read_rows(path: Path) -> tuple[Row, ...]:
 @cache
 def shipped_rows() -> tuple[Row, ...]:
     """The published runs that come with the package (catalog/measured/rows.jsonl)."""
-    text = (files("primus_mcp.catalog") / "measured" / "rows.jsonl").read_text(encoding="utf-8")
-    return tuple(Row.model_validate(_flat(json.loads(line))) for line in text.splitlines())
+    return tuple(Row.model_validate(_flat(json.loads(line))) for line in catalogue_text("measured/rows.jsonl").splitlines())
 
 
 def _flat(document: Mapping[str, Any]) -> dict[str, Any]:

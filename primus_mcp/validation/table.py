@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from primus_mcp.inputs.catalogue import catalogue_text, catalogue_yaml
 from primus_mcp.inputs.hardware_files import gpu_profile
-from primus_mcp.inputs.yaml_loader import parse_text
 from primus_mcp.validation.rows import Part, Row
 
 Counter = Literal["allocated", "reserved", "device"]
@@ -105,27 +104,22 @@ class Recipe(_Data):
     settings: dict[str, Any]
 
 
-def _text(name: str) -> str:
-    return (files("primus_mcp.catalog") / "measured" / name).read_text(encoding="utf-8")
-
-
 @cache
 def settings_table() -> tuple[Settings, ...]:
     """All entries, in order."""
-    document = parse_text(_text("settings.yaml"), "catalog/measured/settings.yaml")
-    return tuple(Settings.model_validate(entry) for entry in document["entries"])
+    return tuple(Settings.model_validate(entry) for entry in catalogue_yaml("measured/settings.yaml")["entries"])
 
 
 @cache
 def _examples() -> tuple[Example, ...]:
-    return tuple(Example.model_validate_json(line) for line in _text("primus_examples.jsonl").splitlines())
+    return tuple(Example.model_validate_json(line) for line in catalogue_text("measured/primus_examples.jsonl").splitlines())
 
 
 @cache
 def _recipes() -> Mapping[tuple[str, str, str], tuple[Recipe, ...]]:
     """By model, GPU and task."""
     found: dict[tuple[str, str, str], list[Recipe]] = {}
-    for line in _text("bridge_recipes.jsonl").splitlines():
+    for line in catalogue_text("measured/bridge_recipes.jsonl").splitlines():
         document = json.loads(line)
         own = {key: document.pop(key) for key in ("model", "gpu", "precision", "task", "released")}
         recipe = Recipe.model_validate({**own, "settings": document})

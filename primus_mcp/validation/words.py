@@ -6,10 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
-from primus_mcp.inputs.yaml_loader import parse_text
+from primus_mcp.inputs.catalogue import catalogue_yaml
 from primus_mcp.units import GB_PER_S
 from primus_mcp.validation.errors import NotScoredError
 
@@ -19,8 +18,7 @@ BITS_PER_BYTE = 8
 @cache
 def vocabulary() -> Mapping[str, Any]:
     """The vocabulary file."""
-    text = (files("primus_mcp.catalog") / "measured" / "vocabulary.yaml").read_text(encoding="utf-8")
-    return parse_text(text, "catalog/measured/vocabulary.yaml")
+    return catalogue_yaml("measured/vocabulary.yaml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
