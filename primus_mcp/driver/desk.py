@@ -131,17 +131,6 @@ class Desk:
             limit = self.session.budget.limits["max_wall_minutes"]
             raise Stop(f"budget max_wall_minutes is used up: {limit:,g} minutes; raise it with --budget", scope="stage", cause="budget")
 
-    def _check_request(self, events: Sequence[Event], reserved: LlmReserved) -> None:
-        """What a request cut short by a kill reserved does not count against itself."""
-        own = (reserved.key, reserved.attempt)
-        others = [event for event in events if not (isinstance(event, LlmReserved) and (event.key, event.attempt) == own)]
-        for name in LLM_BUDGETS:
-            self.session.budget.require(name, others)
-        if reserved.purpose == "rlm" and not any(
-            isinstance(event, LlmReserved | LlmCall) and event.key == reserved.key for event in others
-        ):
-            self.session.budget.require("max_rlm_iterations", others)
-
     def ask(self, send: Callable[[], Reply], *, purpose: str) -> str:
         """The model's answer: the recorded one where there is one, else by `send`, repeated with pauses while that may help.
 
@@ -182,7 +171,7 @@ class Desk:
     def _request(self, send: Callable[[], Reply], reserved: LlmReserved) -> str:
         journal = self.session.journal
         try:
-            journal.append(reserved, partial(self._check_request, reserved=reserved))
+            journal.append(reserved, partial(self.session.budget.require_request, reservation=reserved))
         except BudgetExhaustedError as error:
             raise Stop(str(error), scope="round" if error.name == "max_rlm_iterations" else "stage", cause="budget") from None
         began_s = self.clock.now_s()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -42,8 +43,11 @@ class JsonLines(Generic[Record]):
         """Every complete line so far; only what is new since the last call is parsed. A line in the making is left for later."""
         with self._folder.guarded():
             try:
+                stat = os.stat(self.path)  # noqa: PTH116 - asked before every event
+                if (stat.st_size, stat.st_ino) == (self._offset, self._inode):
+                    return tuple(self._records)
                 with self.path.open("rb") as file:
-                    stat = self.path.stat()
+                    stat = os.fstat(file.fileno())
                     if stat.st_size < self._offset or stat.st_ino != self._inode:
                         self._records, self._offset, self._line, self._inode = [], 0, 0, stat.st_ino
                     file.seek(self._offset)
@@ -53,12 +57,16 @@ class JsonLines(Generic[Record]):
                 return ()
             except OSError as error:
                 raise storage_error(error, self.path, "read") from error
-            for line in fresh[: fresh.rfind(b"\n") + 1].splitlines(keepends=True):
-                self._line += 1
-                if line.strip():
-                    self._records.append(self._parsed(line))
-                self._offset += len(line)
-            return tuple(self._records)
+            return self._take(fresh)
+
+    def _take(self, fresh: bytes) -> Sequence[Record]:
+        """Add the complete lines of what stands in the file after those that are known; all records."""
+        for line in fresh[: fresh.rfind(b"\n") + 1].splitlines(keepends=True):
+            self._line += 1
+            if line.strip():
+                self._records.append(self._parsed(line))
+            self._offset += len(line)
+        return tuple(self._records)
 
     def _parsed(self, line: bytes) -> Record:
         try:
@@ -74,6 +82,9 @@ class JsonLines(Generic[Record]):
             repair_tail(self.path)
             record = make(self.read())
             if record is not None:
-                append_whole(self.path, record.model_dump_json().encode("utf-8") + b"\n", durable=durable)
-                self.read()
+                line = record.model_dump_json().encode("utf-8") + b"\n"
+                if append_whole(self.path, line, durable=durable) == self._offset > 0:
+                    self._take(line)
+                else:
+                    self.read()
             return record

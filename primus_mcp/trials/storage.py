@@ -48,6 +48,7 @@ class RunDirectory:
         except OSError as error:
             raise storage_error(error, path, "create") from error
         self._thread_lock = RLock()
+        self._held = False
         self._lock = FileLock(path / LOCK_NAME, timeout=LOCK_TIMEOUT_S)
 
     def _identify(self) -> tuple[int, int]:
@@ -69,6 +70,9 @@ class RunDirectory:
     def locked(self) -> Iterator[None]:
         """Hold the folder's lock, against other threads and other processes; reentrant; freed by the system when a process dies."""
         with self._thread_lock:
+            if self._held:
+                yield
+                return
             self._require_present()
             try:
                 self._lock.acquire()
@@ -79,8 +83,10 @@ class RunDirectory:
             except OSError as error:
                 raise storage_error(error, self.path, "write to") from error
             try:
+                self._held = True
                 yield
             finally:
+                self._held = False
                 self._lock.release()
 
     def write(self, name: str, content: str | bytes, *, durable: bool = True) -> None:
@@ -130,8 +136,8 @@ def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> N
         raise storage_error(error, path, "write") from error
 
 
-def append_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Append and fsync (not `durable`: left to the next durable append); the caller holds the folder's lock.
+def append_whole(path: Path, data: bytes, *, durable: bool = True) -> int:
+    """Append and fsync (not `durable`: left to the next durable append), and return the offset; the caller holds the folder's lock.
 
     What a failed or interrupted append left is cut off again.
     """
@@ -152,18 +158,19 @@ def append_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
             _sync_folder(path.parent)
     except OSError as error:
         raise storage_error(error, path, "append to") from error
+    return before
 
 
 def _tail_start(file: BinaryIO, size: int) -> int:
-    """Offset just after the last newline (0 when there is none), found from the end."""
-    end = size
+    """Offset just after the last newline (0 when there is none), found from the end, where it mostly is."""
+    end, chunk = size, 1
     while end > 0:
-        start = max(0, end - _CHUNK_BYTES)
+        start = max(0, end - chunk)
         file.seek(start)
         found = file.read(end - start).rfind(b"\n")
         if found >= 0:
             return start + found + 1
-        end = start
+        end, chunk = start, _CHUNK_BYTES
     return 0
 
 
