@@ -260,7 +260,7 @@ def test_every_field_of_the_network_reaches_the_expert_exchange(field: str) -> N
 
 
 def test_rails_without_a_switch_make_library_all_to_all_cross_the_node_first() -> None:
-    slow_links = replace(FOUR.network, node_bandwidth_bytes_per_s=60e9)
+    slow_links = replace(FOUR.network, node_bandwidth_bytes_per_s=40e9)
     rails = all_to_all_s(replace(FOUR, network=slow_links), GIB, 32)
     switched = all_to_all_s(replace(FOUR, network=replace(slow_links, switch_topology=True)), GIB, 32)
     assert switched < rails

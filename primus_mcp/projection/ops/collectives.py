@@ -62,9 +62,9 @@ def all_reduce_s(cluster: Cluster, num_bytes: float, size: int, stride: int = 1)
 def all_to_all_s(cluster: Cluster, num_bytes: float, size: int, stride: int = 1) -> float:
     """Library all-to-all in which each rank sends `num_bytes` in all, equal shares to `size` ranks (its own share stays).
 
-    t = max(local, NIC) + fixed. local = n (l-1)/g / (egress x library efficiency); on a rail network (no inter-node switch) bytes for
-    another rail cross the domain first, which adds n (g-l)/g (l-1)/l. NIC = n (g-l)/g / (NIC share x its all-to-all efficiency).
-    Source: time.md A2A; 8 x MI355X reach 361 GB/s at 16 GiB, training dispatch about 280. Known error: 20%.
+    t = max(local, NIC) ramp(n) + fixed. local = n (l-1)/g / (egress x library efficiency); on a rail network (no inter-node switch) bytes
+    for another rail cross the domain first, which adds n (g-l)/g (l-1)/l. NIC = n (g-l)/g / (NIC share x its all-to-all efficiency).
+    Source: 8 x MI355X reach 361 GB/s at 16 GiB; the ramp is the all-reduce's, since no sweep of an all-to-all is public. Known error: 20%.
     """
     if size <= 1 or num_bytes <= 0:
         return 0.0
@@ -84,7 +84,7 @@ def all_to_all_s(cluster: Cluster, num_bytes: float, size: int, stride: int = 1)
     times = [inside / links.local_bandwidth_bytes_per_s] if local > 1 else []
     if outside > 0:
         times.append(outside / links.nic_bandwidth_bytes_per_s)
-    return max(times) + cluster.profile.figures["all_to_all_fixed_s"] + _first_hop_s(links)
+    return max(times) * _ramp(cluster, num_bytes) + profile.figures["all_to_all_fixed_s"] + _first_hop_s(links)
 
 
 def _first_hop_s(links: GroupLinks) -> float:
