@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from primus_mcp.cli.common import add_cluster_arguments, add_engine_arguments, add_workload_arguments, count, new_folder, positive_number
 from primus_mcp.cli.evaluator_options import add_evaluator_arguments
+from primus_mcp.cli.out_dir import default_out_dir
 from primus_mcp.cli.search_stage import add_search_arguments, require_known_trials, run_search
 from primus_mcp.cli.start import add_start_arguments
 from primus_mcp.cli.stops import signals_wait
@@ -31,7 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_workload_arguments(parser)
     add_cluster_arguments(parser)
     parser.add_argument(
-        "--out-dir", type=new_folder, metavar="DIR", help="where trials and artefacts go (default tuning_runs/CLUSTER-WORKLOAD)"
+        "--out-dir",
+        type=new_folder,
+        metavar="DIR",
+        help="where trials and artefacts go (default tuning_runs/CLUSTER-WORKLOAD, with what flags change of the workload)",
     )
     parser.add_argument("--mode", choices=("dry", "memory-real", "full"), default="full", help="dry: synthetic; memory-real: memory only")
     add_evaluator_arguments(parser)
@@ -106,13 +109,6 @@ def _measured(arguments: argparse.Namespace, problem: Problem) -> str | None:
     return compare_baseline(problem.evaluator, problem.target, arguments.measured_tokens_per_s, arguments.measured_memory_gb).text
 
 
-def _out_dir(arguments: argparse.Namespace, problem: Problem) -> Path:
-    if arguments.out_dir is not None:
-        return Path(arguments.out_dir)
-    safe = "".join(c if c.isalnum() or c in "._-" else "_" for c in f"{problem.target.cluster.name}-{problem.workload.name}")
-    return Path("tuning_runs") / safe.lstrip(".")
-
-
 def _limits(arguments: argparse.Namespace) -> dict[str, float | None]:
     from primus_mcp.cli.common import knob_values
     from primus_mcp.trials.budget import LIMIT_NAMES
@@ -132,7 +128,7 @@ def _limits(arguments: argparse.Namespace) -> dict[str, float | None]:
 def _open(arguments: argparse.Namespace, problem: Problem) -> TuningSession:
     from primus_mcp.session import TuningSession
 
-    out_dir = _out_dir(arguments, problem)
+    out_dir = arguments.out_dir if arguments.out_dir is not None else default_out_dir(arguments, problem)
     log = out_dir / "trials.jsonl"
     if arguments.agent_only:
         require_known_trials(log)
