@@ -4,7 +4,7 @@ Cut every rank's row so that nothing before the cuts waits for anything behind t
 through the cut's state: the ends of the last node of each rank and of the outputs still to be used. All ends are maxima of sums, so
 adding L to a state adds L to all that follows. Between a cut and the cut one period later lies the same block: if the state c periods
 later equals the state plus one constant L, induction gives T(m + n c period) = T(m) + n L for every rank's end, cool-down included.
-c is 1 mostly, pp for 1F1B with hops.
+c is 1 mostly, pp for 1F1B with hops. Where the state has not repeated yet, blocks are run on from it (`stretch.run_blocks`).
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from primus_mcp.projection.pipeline.graph import Graph, end_times, named_graph
 from primus_mcp.projection.pipeline.heuristic import PlannerCosts
 from primus_mcp.projection.pipeline.periodic import Splice, first_size, splices
 from primus_mcp.projection.pipeline.schedules import period_of
-
-_TOLERANCE = 1e-11  # relative to the end of the steady part; doubles carry 1e-16 a sum
+from primus_mcp.projection.pipeline.stretch import TOLERANCE, Stretch, cut_stretch, run_blocks, run_stretch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeating:
-    """`states[k]`: nodes of the cut k periods before the last one, in the same sequence for every k."""
+    """`states[k]`: nodes of the cut k periods before the last one, in the same sequence for every k. `block`: what lies between the last
+    two cuts; `tail`: what follows the last one.
+    """
 
     graph: Graph
     states: tuple[tuple[int, ...], ...]
+    block: Stretch
+    tail: Stretch
 
 
 def _closed_cuts(graph: Graph, found: tuple[Splice, ...]) -> list[list[int]]:
@@ -90,7 +93,15 @@ def repeating_graph(graph: Graph, found: tuple[Splice, ...]) -> Repeating | None
         if state.keys() != states[0].keys() or any(cut[rank] - back < found[rank].first for rank, back, _ in state):
             break
         comparable.append(tuple(state[key] for key in sorted(state)))
-    return Repeating(graph=graph, states=tuple(comparable)) if len(comparable) > 1 else None
+    if len(comparable) < 2:
+        return None
+    lengths = [len(nodes) for nodes in graph.task_nodes]
+    return Repeating(
+        graph=graph,
+        states=tuple(comparable),
+        block=cut_stretch(graph, comparable[1], cuts[1], cuts[0], comparable[0]),
+        tail=cut_stretch(graph, comparable[0], cuts[0], lengths, ()),
+    )
 
 
 @lru_cache(maxsize=128)
@@ -105,7 +116,7 @@ def repeating(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: 
 def _repetition(states: tuple[tuple[int, ...], ...], end: list[float]) -> tuple[int, float] | None:
     """(c, L): the last state equals the state c periods before it plus L. None where it has not repeated yet."""
     newest = states[0]
-    tolerance = _TOLERANCE * max(end[node] for node in newest)
+    tolerance = TOLERANCE * max(end[node] for node in newest)
     for c, state in enumerate(states[1:], 1):
         gain = end[newest[0]] - end[state[0]]
         if all(abs(end[new] - end[old] - gain) <= tolerance for new, old in zip(newest, state, strict=True)):
@@ -159,25 +170,33 @@ class NamedFamily:
         return repeating(self.schedule, self.pp, self.vpp, micro_batches, self.group_size, self.blocking)
 
 
+def _longer_run(part: Repeating, values: list[float], blocks: int) -> tuple[Graph, list[float], float]:
+    """`extended_run` of a graph with `blocks` more blocks. Nodes before the last cut keep the ends that they have without them."""
+    end = end_times(part.graph, values)
+    more_s, found = 0.0, _repetition(part.states, end)
+    if found is not None:
+        c, gain_s = found
+        more_s, blocks = blocks // c * gain_s, blocks % c
+    if blocks:
+        start = [end[node] for node in part.states[0]]
+        state = run_blocks(part.block, start, values, blocks, 2 * part.graph.order.pp)
+        after = run_stretch(part.tail, state, values)
+        for node, end_s in zip(part.tail.nodes, after[len(state) :], strict=True):
+            end[node] = end_s
+    return part.graph, end, more_s
+
+
 def extended_run(family: Family, micro_batches: int, values: list[float]) -> tuple[Graph, list[float], float]:
     """(graph, ends of its nodes, seconds to add at every rank's end) for m micro-batches; the graph is small where m is large.
 
-    Sizes double until the state repeats; where it never does (stages that are nearly equal) all m are simulated.
+    Sizes double until an order has two comparable cuts.
     """
     period = family.period
     size = family.first_size(micro_batches) if period else micro_batches
     while period and 4 * size < 3 * micro_batches:
         part = family.repeating(size)
         if part is not None:
-            end = end_times(part.graph, values)
-            found = _repetition(part.states, end)
-            if found is not None:
-                c, gain_s = found
-                steps, rest = divmod((micro_batches - size) // period, c)
-                if not rest:
-                    return part.graph, end, steps * gain_s
-                graph = family.graph(size + rest * period)
-                return graph, end_times(graph, values), steps * gain_s
+            return _longer_run(part, values, (micro_batches - size) // period)
         size *= 2
         size += (micro_batches - size) % period
     graph = family.graph(micro_batches)
