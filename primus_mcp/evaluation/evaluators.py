@@ -75,6 +75,7 @@ class Evaluator(ABC):
     mode: Mode
     fidelity: Fidelity
     measures = False
+    gemm_backend: GemmBackend = "auto"
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
@@ -219,7 +220,7 @@ class FullEvaluator(MemoryRealEvaluator):
 
     def __init__(self, rules: Rules, *, gemm_backend: GemmBackend = "auto") -> None:
         super().__init__(rules)
-        self._backend = gemm_backend
+        self.gemm_backend = gemm_backend
         self.backend_name = gemm_model(self.cluster, gemm_backend).name
 
     @property
@@ -232,7 +233,7 @@ class FullEvaluator(MemoryRealEvaluator):
         arch = self.workload.architecture
         fields, reason = self._memory(config)
         if reason is None or even_if_over:
-            timing = performance_fields(project_performance(arch, config, self.cluster, gemm_backend=self._backend))
+            timing = performance_fields(project_performance(arch, config, self.cluster, gemm_backend=self.gemm_backend))
             band = band_fields(arch, config, self.cluster, timing["tokens_per_s_per_gpu"])
             fields |= {**timing, **band, "warnings": [*fields["warnings"], *timing["warnings"], *band["warnings"]]}
         return self.result(trial, config, place(arch, config, self.cluster.world_size), **fields)

@@ -10,7 +10,7 @@ from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.settings import LayerSettings, layer_settings
 from primus_mcp.projection.performance.measured import UNMEASURED, MeasuredParts
 from primus_mcp.projection.performance.stages import StageCost, stage_cost
-from primus_mcp.projection.pipeline import Timeline, simulate
+from primus_mcp.projection.pipeline import Timeline, TracedTask, build_order, simulate, stage_times, trace
 from primus_mcp.projection.pipeline.heuristic import PlannerCosts
 from primus_mcp.projection.pipeline.rules import PAIRED_SCHEDULES, SOLVED_SCHEDULE, order_problem, overlapped_schedule
 from primus_mcp.projection.pipeline.times import Pair
@@ -41,14 +41,23 @@ def hop_s(rates: Rates, arch: Architecture, settings: LayerSettings, pp: int, wo
     return rates.point_to_point_s(settings.sharded_tokens(arch) * arch.hidden_size * BF16_BYTES, world // pp, pp)
 
 
+def _sender_waits(config: TrainingConfig) -> bool:
+    """Megatron's own schedules make the sender wait unless p2p is overlapped (arguments.py:790-803)."""
+    return schedule_name(config) in _SENDER_WAITS and not config.overlap_p2p
+
+
+def _group_size(config: TrainingConfig) -> int | None:
+    return config.microbatch_group_size if schedule_name(config) == "interleaved" else None
+
+
 def run_name(config: TrainingConfig, placement: Placement) -> str:
     """The order with the pairs that overlapped expert exchange makes of forwards and backwards, where there is one for these sizes."""
     name = schedule_name(config)
     if not config.overlap_moe_a2a:
         return name
     paired = overlapped_schedule(name)
-    group = config.microbatch_group_size if name == "interleaved" else None
-    return paired if order_problem(paired, placement.pp, placement.vpp, placement.micro_batches, group) is None else name
+    problem = order_problem(paired, placement.pp, placement.vpp, placement.micro_batches, _group_size(config))
+    return paired if problem is None else name
 
 
 def stage_costs(
@@ -108,11 +117,7 @@ def timeline(
     planner: PlannerCosts | None = None,
     paired: Pair | None = None,
 ) -> Timeline:
-    """One iteration's compute. Megatron's own schedules make the sender wait unless p2p is overlapped (arguments.py:790-803).
-
-    `paired`: see `paired_s`.
-    """
-    name = schedule_name(config)
+    """One iteration's compute. `paired`: see `paired_s`."""
     return simulate(
         run_name(config, placement),
         pp=placement.pp,
@@ -122,8 +127,33 @@ def timeline(
         backward_s=tuple(stage.backward_s for stage in stages),
         weight_s=tuple(stage.weight_s for stage in stages),
         hop_s=transfer_s,
-        blocking=name in _SENDER_WAITS and not config.overlap_p2p,
-        group_size=config.microbatch_group_size if name == "interleaved" else None,
+        blocking=_sender_waits(config),
+        group_size=_group_size(config),
         planner=planner,
         paired_s=paired,
     )
+
+
+def traced(
+    rates: Rates, arch: Architecture, config: TrainingConfig, placement: Placement, *, most_tasks: int, most: int | None = None
+) -> tuple[str, int, tuple[tuple[TracedTask, ...], ...]]:
+    """(order, micro-batches shown, tasks of every rank with their times) of what `timeline` prices, for pictures.
+
+    Cut to the first micro-batches that hold about `most_tasks` tasks, to `most` micro-batches where given, but not below two rounds nor to
+    a number for which the order does not exist. Raises InputError where the order depends on times (seaailab-ilp).
+    """
+    stages, alone = stage_costs(rates, arch, config, placement)
+    name, pp, vpp, group = run_name(config, placement), placement.pp, placement.vpp, _group_size(config)
+    shown = min(placement.micro_batches, most or placement.micro_batches, max(2 * pp, most_tasks // (3 * pp * vpp)))
+    while shown < placement.micro_batches and order_problem(name, pp, vpp, shown, group) is not None:
+        shown += 1
+    times = stage_times(
+        len(alone),
+        tuple(stage.forward_s for stage in alone),
+        tuple(stage.backward_s for stage in alone),
+        tuple(stage.weight_s for stage in alone),
+        hop_s(rates, arch, layer_settings(config), pp, rates.cluster.world_size, scatter=config.scatter_p2p),
+        paired_s(stages, alone),
+    )
+    order = build_order(name, pp, vpp, shown, group, planner_of(config))
+    return name, shown, trace(order, times, blocking=_sender_waits(config))
