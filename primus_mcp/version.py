@@ -8,18 +8,19 @@ from pathlib import Path
 
 PACKAGE_VERSION = "0.1.0"
 _PACKAGE = Path(__file__).parent
-_PRICED_BY = ("catalog", "inputs", "space", "projection", "evaluation")
+PRICING_ROOMS = ("catalog", "inputs", "space", "projection", "measurement", "evaluation")
+_SUFFIXES = frozenset({".py", ".yaml", ".json", ".jsonl"})
 
 
 @lru_cache(maxsize=1)
 def engine_digest() -> str:
-    """12 hex digits over the source and data files of the rooms that price a trial; line endings do not count."""
+    """12 hex digits over the source and data files of `units.py` and of the rooms that price a trial; line endings do not count."""
     digest = sha256()
-    for room in _PRICED_BY:
-        for path in sorted((_PACKAGE / room).rglob("*")):
-            if path.suffix in {".py", ".yaml", ".json"}:
-                content = path.read_bytes().replace(b"\r\n", b"\n")
-                digest.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + sha256(content).digest())
+    inside = (path for room in PRICING_ROOMS for path in sorted((_PACKAGE / room).rglob("*")))
+    for path in (_PACKAGE / "units.py", *inside):
+        if path.suffix in _SUFFIXES:
+            content = path.read_bytes().replace(b"\r\n", b"\n")
+            digest.update(path.relative_to(_PACKAGE).as_posix().encode() + b"\0" + sha256(content).digest())
     return digest.hexdigest()[:12]
 
 
