@@ -53,7 +53,7 @@ class Projected:
     @property
     def place(self) -> str:
         """Nodes, GPUs a node, GPU, and its clock where it is not the catalogue's."""
-        clock_mhz = self.cluster.clock_ratio * self.cluster.gpu.reference_clock_hz / MHZ
+        clock_mhz = self.cluster.clock_ratio * self.cluster.gpu.boost_clock_hz / MHZ
         clock = "" if self.cluster.clock_ratio == 1 else f" at {clock_mhz:,.0f} MHz"
         return f"{self.cluster.num_nodes} x {self.cluster.gpus_per_node} {self.cluster.gpu.name}{clock}"
 

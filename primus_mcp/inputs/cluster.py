@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from primus_mcp.errors import InputError
-from primus_mcp.inputs.cluster_file import AgentSettings, AxisToggles, BenchmarkHost, Budget, ClusterFile, Optimization, StatedPrice
+from primus_mcp.inputs.cluster_file import (
+    DEFAULT_MARGIN,
+    AgentSettings,
+    AxisToggles,
+    BenchmarkHost,
+    Budget,
+    ClusterFile,
+    Optimization,
+    StatedPrice,
+)
 from primus_mcp.inputs.explain_validation import did_you_mean, validated
 from primus_mcp.inputs.hardware import Cluster, GpuProfile, Network, SoftwareProfile
 from primus_mcp.inputs.hardware_config import read_hardware_config
@@ -17,9 +26,8 @@ from primus_mcp.inputs.own_gpu import any_gpu
 from primus_mcp.inputs.yaml_loader import is_file, load_yaml
 from primus_mcp.units import GIB, MHZ
 
-DEFAULT_MARGIN = 0.10
-_CLOCK_LEEWAY = 1.2
-_CAPACITY_LEEWAY = 1.02
+_CLOCK_LEEWAY, _CAPACITY_LEEWAY = 1.2, 1.02
+"""A clock or a capacity beyond so many times the GPU's own is told: it is more than overclocking or rounding explains."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +103,7 @@ def make_cluster(
         profile=software_profile(gpu, profile),
         hbm_bytes=gpu.hbm_bytes if hbm_capacity_gb is None else round(hbm_capacity_gb * GIB),
         memory_safety_margin=memory_safety_margin,
-        clock_ratio=1.0 if gpu_clock_mhz is None else gpu_clock_mhz * MHZ / gpu.reference_clock_hz,
+        clock_ratio=1.0 if gpu_clock_mhz is None else gpu_clock_mhz * MHZ / gpu.boost_clock_hz,
     )
 
 

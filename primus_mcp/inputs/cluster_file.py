@@ -12,6 +12,8 @@ from primus_mcp.inputs.hardware_config import Number
 MAX_NODES = 1_000_000
 MAX_GPUS_PER_NODE = 72
 MAX_USD_PER_GPU_HOUR = 100_000
+DEFAULT_MARGIN = 0.10
+"""Share of the memory that a search leaves free."""
 Text = Annotated[str, Field(strict=True, min_length=1, max_length=4096)]
 Flag = Annotated[bool, Field(strict=True)]
 Limit = Annotated[int, Field(strict=True, ge=0, le=10**12)]
@@ -104,7 +106,7 @@ class Optimization(_Record):
     """Objective, memory cap, budget and axes. `hbm_capacity_gb` (2**30 bytes) absent: the GPU's own usable memory."""
 
     objective: Literal["tokens_per_s_per_gpu"] = "tokens_per_s_per_gpu"
-    memory_safety_margin: Annotated[Number, Field(ge=0, lt=1)] = 0.10
+    memory_safety_margin: Annotated[Number, Field(ge=0, lt=1)] = DEFAULT_MARGIN
     hbm_capacity_gb: Annotated[Number, Field(gt=0, le=4096)] | None = None
     budget: Budget = Budget()
     axes: AxisToggles = AxisToggles()

@@ -13,8 +13,6 @@ from primus_mcp.errors import InputError
 Model = TypeVar("Model", bound=BaseModel)
 SECRET_FIELDS = frozenset({"api_key"})
 _MAX_VALUE_CHARACTERS = 60
-
-
 _BLOCK_WANTED = ("model_type", "dict_type", "model_attributes_type")
 
 

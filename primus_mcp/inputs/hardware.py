@@ -74,7 +74,6 @@ class GpuProfile:
     compute_units: int
     peak_flops: Mapping[Precision, float]
     boost_clock_hz: float
-    reference_clock_hz: float
     hbm_bytes: int
     hbm_nominal_gb: float
     hbm_bandwidth_bytes_per_s: float
@@ -92,7 +91,7 @@ class GpuProfile:
 class Cluster:
     """The target: `num_nodes` x `gpus_per_node` of `gpu`, joined by `network`; `profile` names the software rates in force.
 
-    `clock_ratio` scales the sustained rates (gpu_clock_mhz / reference clock). `hbm_bytes` is the cap that the search uses.
+    `clock_ratio` scales the sustained rates (gpu_clock_mhz / boost clock). `hbm_bytes` is the cap that the search uses.
     """
 
     name: str

@@ -62,7 +62,7 @@ _FIELDS: dict[str, tuple[str, float | None]] = {
     "pod_lat": ("nic_latency_s", US),
     "cluster_bw": ("cluster_bandwidth_bytes_per_s", GB_PER_S),
     "cluster_lat": ("cluster_latency_s", US),
-    "vector_flops": ("vector_flops", 1.0),
+    "vector_flops": ("vector_flops", None),
     "node_size": ("node_size", None),
     "pod_size": ("pod_size", None),
     "nics_per_node": ("nics_per_node", None),

@@ -220,7 +220,6 @@ def read_profile(name: str, document: Mapping[str, Any], *, changed: Mapping[str
     reader = _Reader(name, document, changed)
     vendor = cast("Vendor", str(reader.raw(("vendor",))))
     family = _Reader(f"family_{vendor}", changed=changed)
-    boost_hz = reader.figure("device", "boost_clock_mhz") * MHZ
     names = [str(key) for key in cast("Mapping[str, object]", reader.raw(("profiles",)))]
     profiles = {profile: _software_profile(reader, family, profile) for profile in names}
     return GpuProfile(
@@ -229,8 +228,7 @@ def read_profile(name: str, document: Mapping[str, Any], *, changed: Mapping[str
         vendor=vendor,
         compute_units=round(reader.figure("device", "compute_units")),
         peak_flops=_rates(reader, "device", "peak_tflops"),
-        boost_clock_hz=boost_hz,
-        reference_clock_hz=boost_hz,
+        boost_clock_hz=reader.figure("device", "boost_clock_mhz") * MHZ,
         hbm_bytes=round(reader.figure("device", "hbm_usable_mib") * MIB),
         hbm_nominal_gb=reader.figure("device", "hbm_nominal_gb"),
         hbm_bandwidth_bytes_per_s=reader.figure("device", "hbm_gb_per_s") * GB_PER_S,

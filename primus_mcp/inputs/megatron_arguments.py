@@ -31,7 +31,8 @@ _TEXTS = frozenset(
         "moe_layer_freq",
     }
 )
-_UNSAFE = frozenset({"window_size"})
+_PAIRS = frozenset({"window_size"})
+"""Keys whose one value is two numbers, as in `--window-size 128,0`."""
 _MOST_NAMED = 10
 
 
@@ -106,7 +107,7 @@ def _typed(text: str) -> Any:
 def _value(flag: Flag, text: str, where: str) -> Any:
     if flag.key in _TEXTS and not text.isdigit():
         return text
-    if flag.key in _UNSAFE:
+    if flag.key in _PAIRS:
         numbers = [_typed(part.strip()) for part in text.strip("()[] ").split(",")]
         if len(numbers) != 2 or not all(isinstance(number, int) for number in numbers):
             raise InputError(f"--{flag.name} is {text[:80]!r}", where=where, remedy='write two numbers such as "128,0"')
@@ -242,7 +243,7 @@ class WrittenArguments:
 
 
 def _text(key: str, value: Any) -> str:
-    if key == "window_size":
+    if key in _PAIRS:
         return f"{value[0]},{value[1]}"
     if isinstance(value, float):
         return repr(value)

@@ -13,7 +13,8 @@ from primus_mcp.inputs.argument_values import MAX_COUNT, complete_arguments
 from primus_mcp.inputs.findings import Finding
 from primus_mcp.inputs.presets import PresetReader, bundled_root, config_roots, deep_merge
 from primus_mcp.inputs.published import find_model
-from primus_mcp.inputs.workload import PRETRAIN_MODULE, Workload, workload_from_arguments
+from primus_mcp.inputs.workload import Workload, workload_from_arguments
+from primus_mcp.inputs.workload_file import PRETRAIN_MODULE
 
 FRAMEWORK = "megatron"
 TRAINER_CONFIG = "pre_trainer.yaml"

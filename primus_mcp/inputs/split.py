@@ -56,11 +56,13 @@ def place_chunks(arch: Architecture, config: TrainingConfig) -> tuple[Chunk, ...
         chunks = parse_layout(config.pipeline_layout)
         total = sum(len(chunk.layers) for chunk in chunks)
         if total != arch.num_layers:
-            raise InputError(f"has {total} decoder layers, the model has {arch.num_layers}", where="pipeline_model_parallel_layout")
+            problem = f"has {total} decoder layers, the model has {arch.num_layers}"
+            raise InputError(problem, where="pipeline_model_parallel_layout", remedy=f"write {arch.num_layers} t")
         if len(chunks) != config.pp * config.vpp:
             raise InputError(
                 f"has {len(chunks)} stages, PP {config.pp} x VPP {config.vpp} needs {config.pp * config.vpp}",
                 where="pipeline_model_parallel_layout",
+                remedy="write as many stages, or change VPP",
             )
         return chunks
     chunks_out: list[Chunk] = []

@@ -12,7 +12,6 @@ from typing import Any, Literal
 from primus_mcp.errors import InputError, UnsupportedFeatureError
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.argument_values import Arguments, choice, count, flag, optional_count, optional_text
-from primus_mcp.inputs.built_model import read_architecture
 from primus_mcp.inputs.layout import parse_layout
 from primus_mcp.inputs.training import (
     Dispatcher,
@@ -25,8 +24,6 @@ from primus_mcp.inputs.training import (
     TrainingConfig,
 )
 from primus_mcp.units import BF16_BYTES, FP8_BYTES, FP32_BYTES
-
-__all__ = ["read_architecture", "read_training", "sync_free_stage", "turbo_flag"]
 
 _DTYPE_BYTES = {"fp32": FP32_BYTES, "fp16": BF16_BYTES, "bf16": BF16_BYTES, "fp8": FP8_BYTES}
 _FP8: dict[str, Fp8Format] = {"e4m3": "e4m3", "hybrid": "hybrid"}
@@ -85,7 +82,9 @@ def _virtual_stages(arguments: Arguments, arch: Architecture, pp: int) -> int:
     counted = arch.num_layers + sum(flag(arguments, key) for key in ends)
     if counted % (pp * per_stage):
         raise InputError(
-            f"is {per_stage}, which does not divide {counted} layers over PP {pp}", where="num_layers_per_virtual_pipeline_stage"
+            f"is {per_stage}, which does not divide {counted} layers over PP {pp}",
+            where="num_layers_per_virtual_pipeline_stage",
+            remedy="write a divisor, or use a layout",
         )
     return counted // pp // per_stage
 
@@ -109,7 +108,7 @@ def _schedule(arguments: Arguments, vpp: int) -> Schedule:
     return "zero-bubble"
 
 
-def _a_rank(arguments: Arguments, key: str, pp: int, least: float) -> tuple[float, ...] | None:
+def _per_rank(arguments: Arguments, key: str, pp: int, least: float) -> tuple[float, ...] | None:
     """One number for all pipeline ranks, a list with one a rank (longer lists are read as far as there are ranks), or null."""
     value = arguments[key]
     if value is None:
@@ -126,8 +125,8 @@ def _planner(arguments: Arguments, schedule: Schedule, pp: int) -> dict[str, Any
     """What zero-bubble-heuristic plans with; no other schedule reads it (AMD-AGI/Primus primuspipe/pipeline_launcher.py)."""
     if schedule != "zero-bubble-heuristic":
         return {}
-    costs = {key: _a_rank(arguments, key, pp, 0.0) for key in ("pp_cost_f", "pp_cost_b", "pp_cost_w")}
-    return {"pp_max_mem": _a_rank(arguments, "pp_max_mem", pp, 1.0), **costs}
+    costs = {key: _per_rank(arguments, key, pp, 0.0) for key in ("pp_cost_f", "pp_cost_b", "pp_cost_w")}
+    return {"pp_max_mem": _per_rank(arguments, "pp_max_mem", pp, 1.0), **costs}
 
 
 def _layer_ids(value: Any, total: int) -> tuple[int, ...]:

@@ -8,24 +8,23 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from primus_mcp.errors import UnsupportedFeatureError
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.argument_values import Arguments, complete_arguments, default_arguments
+from primus_mcp.inputs.built_model import read_architecture
+from primus_mcp.inputs.catalogue import catalogue_yaml
 from primus_mcp.inputs.findings import Finding
 from primus_mcp.inputs.presets import PresetReader, SourceFile, config_roots, deep_merge
 from primus_mcp.inputs.published import differences, published_twin
-from primus_mcp.inputs.trainer_arguments import read_architecture, read_training
+from primus_mcp.inputs.trainer_arguments import read_training
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.training_findings import corrections_to_run, training_findings, unknown_overrides
 from primus_mcp.inputs.vocabulary import Vocab
 from primus_mcp.inputs.workload_file import FRAMEWORKS, PRETRAIN_MODULE, load_document, misplaced_keys, overrides_of, trainer_module
-from primus_mcp.inputs.yaml_loader import parse_text, substitute
-
-__all__ = ["PRETRAIN_MODULE", "Workload", "read_workload", "workload_from_arguments"]
+from primus_mcp.inputs.yaml_loader import substitute
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +53,7 @@ class Workload:
 
 @cache
 def _unsupported() -> Mapping[str, Mapping[str, Any]]:
-    text = (files("primus_mcp.catalog") / "primus" / "unsupported.yaml").read_text(encoding="utf-8")
-    return parse_text(text, "catalog/primus/unsupported.yaml")
+    return catalogue_yaml("primus/unsupported.yaml")
 
 
 def _is_priced(value: Any, priced: list[Any]) -> bool:

@@ -10,7 +10,8 @@ import pytest
 from primus_mcp.errors import InputError, UnsupportedFeatureError
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.argument_values import complete_arguments, layer_pattern
-from primus_mcp.inputs.trainer_arguments import read_architecture, read_training
+from primus_mcp.inputs.built_model import read_architecture
+from primus_mcp.inputs.trainer_arguments import read_training
 from primus_mcp.inputs.training import TrainingConfig
 
 DENSE: dict[str, Any] = {
