@@ -247,7 +247,7 @@ class MeasuredEvaluator(FullEvaluator):
         kernels = frozenset(wanted_kernels(config).items())
         settings = replace(self._settings, known=self._known.get(kernels, self._settings.known))
         try:
-            found = measured_projection(arch, config, self.cluster, settings, backend=self._backend)
+            found = measured_projection(arch, config, self.cluster, settings, backend=self.gemm_backend)
         except MeasurementError as error:
             if error.failure != "out_of_memory":
                 raise
