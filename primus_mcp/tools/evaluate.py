@@ -14,6 +14,7 @@ from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.tables import verdict
 from primus_mcp.session import TuningSession
 from primus_mcp.tools.configuration import ConfigJson, knobs_of, trial_of
+from primus_mcp.tools.expert_load import told_warnings
 from primus_mcp.tools.registry import ToolContext, tool
 from primus_mcp.tools.results import Evaluated, MemoryChecked
 from primus_mcp.units import bytes_to_gb
@@ -27,8 +28,7 @@ SHARED_FIELDS = tuple(
 
 
 def evaluated_fields(session: TuningSession, result: EvaluationResult) -> dict[str, Any]:
-    """What every result about one configuration says. Warnings of the workload itself are told when it is opened, not here."""
-    told = {finding.code for finding in session.workload.findings}
+    """What every result about one configuration says."""
     best = session.best().best
     return {
         **{name: getattr(result, name) for name in SHARED_FIELDS},
@@ -36,7 +36,7 @@ def evaluated_fields(session: TuningSession, result: EvaluationResult) -> dict[s
         "verdict": verdict(result) or ("fits" if result.within_margin else "memory unknown"),
         "memory_cap_gb": bytes_to_gb(session.target.cluster.memory_cap_bytes),
         "resolved": knobs_of(session, result.resolved),
-        "warnings": [warning.text for warning in result.warnings if warning.code not in told],
+        "warnings": told_warnings(session, result),
         "best_trial_id": best.trial_id if best else None,
         "best_tokens_per_s_per_gpu": best.tokens_per_s_per_gpu if best else None,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -266,3 +267,19 @@ async def test_text_and_structure_say_the_same(connect: Connect) -> None:
         await call(client, "open_session", **LLAMA)
         result = await client.call_tool("evaluate_simulate", {})
         assert json.loads(text_of(result)) == result.structured_content
+
+
+async def test_the_balance_of_experts_is_one_sentence_with_what_a_hot_rank_does_to_memory_and_time(connect: Connect) -> None:
+    async with connect() as client:
+        await call(client, "open_session", **MIXTRAL)
+        fitting = {"recompute_granularity": "full"}
+        priced = await call(client, "evaluate_simulate", config_json=fitting)
+        about = [text for text in priced["warnings"] if "expert" in text and ("mean" in text or "balanc" in text)]
+        assert len(about) == 1 and about[0].startswith("expert load is priced at 1 x the mean (balance is forced")
+        found = re.fullmatch(r".*memory (.*) and (.*) GB.*, throughput (\S+) \(-\d+%\) and (\S+) \(-\d+%\) tokens/s/GPU", about[0])
+        assert found is not None, about[0]
+        slower, slowest = (float(found[place].replace(",", "")) for place in (3, 4))
+        assert priced["tokens_per_s_per_gpu"] > slower > slowest
+        checked = await call(client, "evaluate_memory_only", config_json={"tp": 1})
+        assert sum("x the mean" in text for text in checked["warnings"]) == 1 and "throughput" not in " ".join(checked["warnings"])
+        assert len(json.dumps(priced)) < 6000
