@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +14,10 @@ from primus_mcp.cli.projected import (
     add_projection_arguments,
     measured_cases,
     print_documents,
-    resolve_projection,
     tell_findings,
     write_bytes,
 )
-from primus_mcp.errors import InputError, PrimusMcpError
+from primus_mcp.errors import InputError
 
 if TYPE_CHECKING:
     from primus_mcp.projection.performance import PerformanceProjection
@@ -35,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the breakdown, or a table when several configurations are named."""
+    from primus_mcp.cli.compared import compare_schedules, print_table
     from primus_mcp.cli.main import EXIT_OK
 
     if arguments.schedule == "all" and arguments.profiling_mode != "simulate":
@@ -129,90 +128,6 @@ def _print_shares(parts: Mapping[str, float], total_s: float) -> None:
     for name, time_s in sorted(parts.items(), key=lambda item: -item[1]):
         if time_s:
             print(f"  {name:34} {1e3 * time_s:10,.1f} {time_s / total_s:7.1%}")
-
-
-def print_table(cases: list[tuple[str, Projected]], backend: Any) -> None:
-    """One line a configuration: throughput, bubble, memory, verdict."""
-    from primus_mcp.projection.memory import project_memory
-    from primus_mcp.units import bytes_to_gb
-
-    print(f"{'':30} {'tokens/s/GPU':>13} {'ms':>11} {'MFU':>7} {'bubble':>7} {'GB':>8}  verdict")
-    for name, case in cases:
-        try:
-            found = project(case, backend)
-            analytic = project_memory(case.workload.architecture, case.config, case.cluster)
-            memory = analytic if case.measured is None else case.measured.memory
-        except PrimusMcpError as error:
-            print(f"{name:30} {error}")
-            continue
-        numbers = f"{found.tokens_per_s_per_gpu:13,.0f} {1e3 * found.iteration_s:11,.1f} {found.mfu:7.1%} {found.bubble_ratio:7.1%}"
-        verdict = memory.fits(case.cluster.hbm_bytes).replace("_", " ")
-        print(f"{name:30} {numbers} {bytes_to_gb(memory.device_bytes):8.1f}  {verdict}")
-
-
-def compare_schedules(arguments: argparse.Namespace, case: Projected) -> None:
-    """Every schedule with the virtual stages that it needs, or why it does not exist here."""
-    from primus_mcp.projection.pipeline.rules import order_problem
-    from primus_mcp.space.knobs import SCHEDULE_OF_KNOB
-    from primus_mcp.space.what_if import WHAT_IF_SCHEDULES
-
-    found: list[tuple[str, Projected]] = []
-    refused: list[str] = []
-    stages = sorted({2, case.config.vpp} - {1})
-    wanted: list[tuple[str, dict[str, Any]]] = [("1f1b", {"pp_schedule": "auto", "vpp": 1})]
-    wanted += [(f"interleaved, VPP {vpp}", {"pp_schedule": "auto", "vpp": vpp}) for vpp in stages]
-    for knob, schedule in SCHEDULE_OF_KNOB.items():
-        two = order_problem(schedule, 2, 1, 64) is not None
-        wanted.append((schedule, {"pp_schedule": knob, "vpp": 2 if two else 1}))
-    for name, changes in wanted:
-        try:
-            found.append((name, resolve_projection(arguments, changes)[0]))
-        except PrimusMcpError as error:
-            refused.append(f"{name:30} not here: {error}")
-    found += _what_ifs(found)
-    if not found:
-        raise InputError("no schedule exists for this configuration", where="--schedule all", remedy="; ".join(refused))
-    print(case.title)
-    print_table(found, arguments.gemm_backend)
-    for line in (*refused, *_left_out_by_policy(found)):
-        print(line)
-    for name, shown in found:
-        if shown.config.schedule in WHAT_IF_SCHEDULES:
-            print(f"{name}: {WHAT_IF_SCHEDULES[shown.config.schedule]}{_gap(shown, arguments.gemm_backend)}")
-
-
-def _left_out_by_policy(found: list[tuple[str, Projected]]) -> list[str]:
-    """What `tune` and `sweep` do not propose although it is priced here, by reason."""
-    from primus_mcp.space.legality import check_legality
-    from primus_mcp.space.what_if import WHAT_IF_SCHEDULES
-
-    reasons: dict[str, list[str]] = {}
-    for name, shown in found:
-        verdict = check_legality(shown.workload, shown.trial, shown.cluster)
-        if not verdict.legal and shown.config.schedule not in WHAT_IF_SCHEDULES:
-            reasons.setdefault(verdict.reason or "policy", []).append(name)
-    return [f"{', '.join(names)}: tune and sweep leave this out: {reason}" for reason, names in reasons.items()]
-
-
-def _gap(case: Projected, backend: Any) -> str:
-    """How far a solved order may be from the best."""
-    try:
-        warnings = dict(project(case, backend).warnings)
-    except PrimusMcpError:
-        return ""
-    return f"; {warnings['schedule-gap']}" if "schedule-gap" in warnings else ""
-
-
-def _what_ifs(found: list[tuple[str, Projected]]) -> list[tuple[str, Projected]]:
-    """Orders that no trainer runs, on the configuration of a split-backward schedule that it could run."""
-    from primus_mcp.space.what_if import WHAT_IF_SCHEDULES, what_if
-
-    runnable = {shown.config.schedule: shown for _, shown in reversed(found)}
-    split = [runnable[name] for name in ("zero-bubble", "zbv-formatted", "v-half") if name in runnable]
-    if not split:
-        return []
-    bases = [(name, split[-1 if name == "dualpipe-v" else 0]) for name in WHAT_IF_SCHEDULES]
-    return [(f"what-if: {name}", replace(base, config=what_if(base.config, name))) for name, base in bases]
 
 
 def write_pictures(arguments: argparse.Namespace, case: Projected) -> None:
