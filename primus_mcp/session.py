@@ -16,8 +16,9 @@ from primus_mcp.evaluation.rank import Ranking, is_candidate, rank
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports import summary as summaries
 from primus_mcp.reports.best import best_block, exports_block
+from primus_mcp.reports.charts.render import ChartError, picture
+from primus_mcp.reports.charts.trials import trials_picture
 from primus_mcp.reports.measured import MeasuredComparison, compare_with_measured
-from primus_mcp.reports.plots import trials_png
 from primus_mcp.reports.tables import closest_to_fit, reasons_text
 from primus_mcp.search.prices import cost_of
 from primus_mcp.search.seeds import Seed, seed_plan
@@ -298,12 +299,24 @@ class TuningSession:
                 self._write_overlay(record)
         outcome = self.summary(stopped_because, warnings, agent)
         self.folder.write(SUMMARY_NAME, summaries.summary_json(outcome))
+        if problem := self._draw(records):
+            outcome = self.summary(stopped_because, (*warnings, problem), agent)
+            self.folder.write(SUMMARY_NAME, summaries.summary_json(outcome))
+        return outcome
+
+    def _draw(self, records: Sequence[TrialRecord]) -> str | None:
+        """Write trials.png; a run is not lost for want of a picture: why there is none."""
         cluster = self.target.cluster
-        picture = trials_png(
+        chart = trials_picture(
+            "trials",
+            f"{self.workload.name} on {cluster.name} ({cluster.num_nodes} x {cluster.gpus_per_node} {cluster.gpu.name})",
             [record.result for record in records],
-            title=f"{self.workload.name} on {cluster.name} ({cluster.num_nodes} x {cluster.gpus_per_node} {cluster.gpu.name})",
             cap_gb=bytes_to_gb(cluster.memory_cap_bytes),
             hbm_gb=bytes_to_gb(cluster.hbm_bytes),
         )
-        self.folder.write(PLOT_NAME, picture)
-        return outcome
+        try:
+            self.folder.write(PLOT_NAME, picture(chart, ".png"))
+        except ChartError as error:
+            (self.folder.path / PLOT_NAME).unlink(missing_ok=True)
+            return f"{PLOT_NAME}: {error}"
+        return None

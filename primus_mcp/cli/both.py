@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from primus_mcp.cli.memory import fits, memory_document_of, memory_picture, print_memory, print_memory_beside, tell_source
+from primus_mcp.cli.memory import fits, memory_document_of, print_memory, print_memory_beside, tell_source, write_memory_picture
 from primus_mcp.cli.performance import performance_document, print_performance, print_time_beside
 from primus_mcp.cli.projected import add_projection_arguments, measured_cases, print_documents, tell_findings, write_bytes
 
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
                 print_memory_beside(case)
                 print_time_beside(case)
     if arguments.plot is not None:
-        write_bytes(arguments.plot, memory_picture(cases[0]), "--plot")
+        write_memory_picture(arguments.plot, cases[0])
     if arguments.trace is not None:
         found = pipeline_trace(cases[0].workload.architecture, cases[0].config, cases[0].cluster, backend=arguments.gemm_backend)
         write_bytes(arguments.trace, json.dumps(chrome_trace(found)).encode(), "--trace")

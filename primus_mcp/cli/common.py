@@ -83,6 +83,15 @@ def job_count(text: str) -> int:
     return whole(1, max(LEAST_JOBS, JOBS_A_CORE * cores()))(text)
 
 
+def picture_file(text: str) -> Path:
+    """A file for a picture, of a kind that can be drawn, for argparse."""
+    from primus_mcp.reports.charts.render import SUFFIXES
+
+    if (path := Path(text)).suffix not in SUFFIXES:
+        raise argparse.ArgumentTypeError(f"{text!r} ends neither in {' nor in '.join(SUFFIXES)}")
+    return path
+
+
 def new_folder(text: str) -> Path:
     """A folder to write to, `~` expanded, for argparse."""
     if not text.strip() or "\0" in text:

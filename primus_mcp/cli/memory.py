@@ -11,6 +11,8 @@ from primus_mcp.cli.measuring import source_document, source_lines
 from primus_mcp.cli.projected import Projected, add_projection_arguments, measured_cases, print_documents, tell_findings, write_bytes
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from primus_mcp.evaluation.cheapest import Fitting
     from primus_mcp.projection.memory import MemoryProjection
     from primus_mcp.projection.ops.backend import GemmBackend
@@ -37,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.profiling_mode == "both":
                 print_memory_beside(case)
     if arguments.plot is not None:
-        write_bytes(arguments.plot, memory_picture(cases[0]), "--plot")
+        write_memory_picture(arguments.plot, cases[0])
     return EXIT_OK if all(fits(case) for case in cases) else EXIT_NOTHING_FITS
 
 
@@ -108,8 +110,9 @@ def print_memory(case: Projected, backend: GemmBackend) -> None:
         print(f"- {caveat.code}: {caveat.text}")
 
 
-def memory_picture(case: Projected) -> bytes:
-    """The stacked bars."""
-    from primus_mcp.reports.memory_plot import memory_png
+def write_memory_picture(path: Path, case: Projected) -> None:
+    """--plot: the stacked bars, as the kind of file that the name says."""
+    from primus_mcp.reports.charts.render import picture
+    from primus_mcp.reports.memory_plot import memory_chart
 
-    return memory_png(_memory(case), case.cluster, title=case.title)
+    write_bytes(path, picture(memory_chart(_memory(case), case.cluster, title=case.title), path.suffix), "--plot")

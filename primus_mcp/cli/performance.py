@@ -132,7 +132,8 @@ def _print_shares(parts: Mapping[str, float], total_s: float) -> None:
 
 def write_pictures(arguments: argparse.Namespace, case: Projected) -> None:
     """--trace and --plot."""
-    from primus_mcp.reports.pipeline_trace import chrome_trace, pipeline_png, pipeline_trace
+    from primus_mcp.reports.charts.render import picture
+    from primus_mcp.reports.pipeline_trace import chrome_trace, pipeline_chart, pipeline_trace
 
     arch, backend = case.workload.architecture, arguments.gemm_backend
     if arguments.trace is not None:
@@ -142,4 +143,4 @@ def write_pictures(arguments: argparse.Namespace, case: Projected) -> None:
         most = max(1, _PLOTTED_MICRO_BATCHES_A_RANK * case.config.pp)
         shown = pipeline_trace(arch, case.config, case.cluster, backend=backend, most=most)
         title = f"{case.title}\n{shown.schedule}, {shown.micro_batches} of {shown.all_micro_batches} micro-batches"
-        write_bytes(arguments.plot, pipeline_png(shown, title=title), "--plot")
+        write_bytes(arguments.plot, picture(pipeline_chart(shown, title=title), arguments.plot.suffix), "--plot")

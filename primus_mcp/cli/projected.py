@@ -16,6 +16,7 @@ from primus_mcp.cli.common import (
     count,
     knob_values,
     load_workload,
+    picture_file,
     positive_count,
     positive_number,
 )
@@ -98,7 +99,7 @@ def add_projection_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sync-free-stage", type=count, metavar="0-3", help="sync-free MoE stage")
     parser.add_argument("--set", action="append", metavar="KNOB=VALUE", help="any other knob (repeatable), for example tp=8")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("--plot", type=Path, metavar="PNG", help="write a picture")
+    parser.add_argument("--plot", type=picture_file, metavar="FILE", help="write a picture, .png or .svg")
 
 
 def _changes(arguments: argparse.Namespace) -> dict[str, Any]:

@@ -9,24 +9,27 @@ from pathlib import Path
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The out-dir, and where the page goes."""
     parser.add_argument("out_dir", type=Path, metavar="OUT_DIR", help="out-dir of `primus-mcp tune` or `sweep --out-dir`")
-    parser.add_argument("--charts", type=Path, metavar="DIR", help="also write every chart of the page as an SVG file there")
+    parser.add_argument("--charts", type=Path, metavar="DIR", help="also write every chart of the page there, as SVG and as PNG")
     parser.add_argument("--output", type=Path, metavar="FILE", help="where to write (default OUT_DIR/report.html)")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the page and print its path."""
-    from primus_mcp.reports.chart_files import chart_files
-    from primus_mcp.reports.html import REPORT_NAME, page_style, report_html
+    from primus_mcp.reports.charts.render import chart_files
+    from primus_mcp.reports.html import REPORT_NAME, report_html
     from primus_mcp.reports.html_source import read_report
+    from primus_mcp.reports.page_charts import page_charts
     from primus_mcp.trials.storage import RunDirectory
 
     source = read_report(arguments.out_dir)
     target: Path = arguments.output or arguments.out_dir / REPORT_NAME
-    page = report_html(source)
-    RunDirectory(target.parent).write(target.name, page)
+    RunDirectory(target.parent).write(target.name, report_html(source))
     print(target)
     if arguments.charts is not None:
-        for name, chart in chart_files(page, page_style()).items():
-            RunDirectory(arguments.charts).write(name, chart)
-            print(arguments.charts / name)
+        folder = RunDirectory(arguments.charts)
+        for number, chart in enumerate(chart_files(page_charts(source)), 1):
+            for suffix, content in ((".svg", chart.svg), (".png", chart.png)):
+                name = f"{number:02d}-{chart.name}{suffix}"
+                folder.write(name, content)
+                print(arguments.charts / name)
     return 0

@@ -10,12 +10,14 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from primus_mcp.evaluation.rank import incumbents, is_candidate
+from primus_mcp.evaluation.rank import is_candidate
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.best import band_text
-from primus_mcp.reports.html_charts import pipeline_timeline, scatter, stacked_bars, step_curve, tornado
+from primus_mcp.reports.charts.render import page_figures
+from primus_mcp.reports.charts.theme import css_variables
 from primus_mcp.reports.html_front import front_table, price_lines
 from primus_mcp.reports.html_source import ReportSource
+from primus_mcp.reports.page_charts import FRONT, MEMORY, RANKS, SEARCH, TIME, TRIALS, page_charts, pipeline_name, sensitivity_name
 from primus_mcp.reports.rule_titles import rule_title
 from primus_mcp.reports.sweep_text import configuration_text
 from primus_mcp.trials.log import TrialRecord
@@ -24,11 +26,13 @@ REPORT_NAME = "report.html"
 COLUMNS = ("trial", "tokens/s/GPU", "memory GB", "MFU %", "bubble %", "fits", "configuration", "origin", "label", "why not")
 OTHER_ENGINE = "Priced by another version of the engine than the trials: do not compare the numbers; run the sweep again."
 _RATE = COLUMNS.index("tokens/s/GPU")
+Figures = Mapping[str, str]
+"""Name of a chart to its HTML; what cannot be shown is not in it."""
 
 
 def page_style() -> str:
-    """The page's style sheet."""
-    return _asset("html_page.css")
+    """The page's style sheet: colours by name, in light and dark, and what uses them."""
+    return css_variables() + _asset("html_page.css")
 
 
 def _asset(name: str) -> str:
@@ -96,34 +100,17 @@ def _list(lines: Sequence[str]) -> str:
     return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>" if lines else ""
 
 
-def _why(source: ReportSource, best: EvaluationResult | None) -> str:
+def _why(best: EvaluationResult | None, figures: Figures) -> str:
     """Time and memory of the winner against the baseline, its bottlenecks, and memory a rank."""
     if best is None:
         return ""
-    rows = [("winner", best)] + ([("baseline", source.baseline.result)] if source.baseline and source.baseline.result != best else [])
-    times = [(name, result.time_breakdown) for name, result in rows if result.time_breakdown]
-    memory = [(name, result.memory_breakdown) for name, result in rows if result.memory_breakdown]
     largest = sorted((best.time_breakdown or {}).items(), key=lambda item: -item[1])[:5]
     total = best.iteration_ms or 1.0
-    ranks = best.per_rank_memory_gb or []
     return _section(
         "Why it wins",
-        stacked_bars(times, "ms", "milliseconds of an iteration by component, winner and baseline") if times else "",
+        figures.get(TIME, ""),
         _list([f"{name}: {value:,.1f} ms, {value / total:.1%} of the iteration" for name, value in largest]),
-    ) + _section(
-        "Memory",
-        stacked_bars(memory, "GB", "memory by component on the worst rank", ("cap", source.cap_gb) if source.cap_gb else None)
-        if memory
-        else "",
-        stacked_bars(
-            [(f"rank {i}", {"device memory": value}) for i, value in enumerate(ranks)],
-            "GB",
-            "device memory of every pipeline rank",
-            ("cap", source.cap_gb) if source.cap_gb else None,
-        )
-        if len(ranks) > 1
-        else "",
-    )
+    ) + _section("Memory", figures.get(MEMORY, ""), figures.get(RANKS, ""))
 
 
 def table_row(record: TrialRecord) -> list[Any]:
@@ -152,24 +139,7 @@ def _trials(source: ReportSource) -> str:
     )
 
 
-def _curves(source: ReportSource) -> str:
-    results = [record.result for record in source.records]
-    best = source.ranking.best
-    points = [
-        (r.memory_per_gpu_gb, r.tokens_per_s_per_gpu, f"trial {record.trial_id}: {configuration_text(r, record.trial)}", r is best)
-        for record in source.records
-        if is_candidate(r := record.result) and r.memory_per_gpu_gb is not None and r.tokens_per_s_per_gpu is not None
-    ]
-    return _section(
-        "Search",
-        step_curve(incumbents(results), ("trial", "best tokens/s/GPU"), "best throughput so far against the number of the trial"),
-        scatter(points, ("GB a GPU", "tokens/s/GPU"), "throughput against memory of every trial that fits", source.cap_gb)
-        if points
-        else "",
-    )
-
-
-def _sweep(entry: Mapping[str, Any], front: Sequence[Mapping[str, Any]], log_engine: str | None) -> str:
+def _sweep(place: int, entry: Mapping[str, Any], figures: Figures, log_engine: str | None) -> str:
     counts = entry.get("counts", {})
     fallen = list(counts.get("fallen", {}).items())
     lines = [f"{count:,} refused: {rule_title(str(rule))}" for rule, count in fallen]
@@ -182,13 +152,6 @@ def _sweep(entry: Mapping[str, Any], front: Sequence[Mapping[str, Any]], log_eng
         engines.add(result.engine_version)
         cells = (f"{result.tokens_per_s_per_gpu:,.0f}", f"{result.memory_per_gpu_gb:.1f}", configuration_text(result, one["trial"]))
         rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
-    points = []
-    for point in front:
-        if point.get("cluster") == entry.get("cluster"):
-            result = EvaluationResult.model_validate(point["result"])
-            points.append(
-                (result.memory_per_gpu_gb or 0.0, point["tokens_per_s_per_gpu"], configuration_text(result, point["trial"]), True)
-            )
     return _section(
         heading,
         _paragraph(OTHER_ENGINE, "bad") if log_engine is not None and engines - {log_engine} else "",
@@ -199,37 +162,23 @@ def _sweep(entry: Mapping[str, Any], front: Sequence[Mapping[str, Any]], log_eng
         + "</tbody></table></div>"
         if rows
         else "",
-        scatter(points, ("GB a GPU", "tokens/s/GPU"), "Pareto front of throughput and memory") if len(points) > 1 else "",
         _paragraph(f"The first: {band_text(first)}" if first is not None and first.throughput_band else ""),
         _paragraph(f"Accuracy: {first.confidence}" if first is not None and first.confidence else "", "soft"),
         _list([f"{warning.code}: {warning.text}" for warning in first.warnings]) if first is not None else "",
-        _timeline(entry),
-        _sensitivity(entry.get("sensitivity")),
+        _headed("Pipeline", figures.get(pipeline_name(place), "")),
+        _headed("How sure", figures.get(sensitivity_name(place), "")),
+        _list(str((entry.get("sensitivity") or {}).get("text", "")).splitlines()),
     )
 
 
-def _timeline(entry: Mapping[str, Any]) -> str:
-    tasks = entry.get("timeline") or []
-    if not tasks:
-        return ""
-    drawn = pipeline_timeline([tuple(task) for task in tasks], "pipeline of the winner: forward, backward and weight tasks of every rank")
-    return "<h3>Pipeline</h3>" + drawn
-
-
-def _sensitivity(found: Mapping[str, Any] | None) -> str:
-    if not found:
-        return ""
-    rows = [(swing["what"], swing["low"], swing["high"]) for swing in found["swings"]]
-    title = "throughput of the winner with each uncertain rate 20% lower and higher, and constants at the ends of their range"
-    chart = tornado(rows, found["tokens_per_s_per_gpu"], title)
-    return "<h3>How sure</h3>" + chart + _list(str(found["text"]).splitlines())
+def _headed(title: str, figure: str) -> str:
+    return f"<h3>{escape(title)}</h3>{figure}" if figure else ""
 
 
 def report_html(source: ReportSource) -> str:
     """The whole page."""
     script, style = _asset("html_page.js"), page_style()
-    sweeps = [entry for entry in source.sweep.get("sweeps", []) if isinstance(entry, dict)]
-    front = [point for point in source.sweep.get("front", []) if isinstance(point, dict)]
+    figures, sweeps, front = page_figures(page_charts(source)), source.sweeps, source.front
     names = [str(source.summary.get(name)) for name in ("workload", "cluster") if source.summary.get(name)]
     if not names and sweeps:
         names = [str(sweeps[0].get("workload")), ", ".join(str(entry.get("cluster")) for entry in sweeps)]
@@ -243,10 +192,10 @@ def report_html(source: ReportSource) -> str:
         _paragraph(_engine(source), "soft"),
         _paragraph(f"{source.unread} lines of the log could not be read and are left out.", "bad") if source.unread else "",
         _winner(source),
-        _why(source, source.ranking.best),
-        _curves(source),
-        *(_sweep(entry, front, engine) for entry in sweeps),
-        _section("Pareto front", front_table(front), _list(price_lines(front))) if front else "",
+        _why(source.ranking.best, figures),
+        _section("Search", figures.get(SEARCH, ""), figures.get(TRIALS, "")),
+        *(_sweep(place, entry, figures, engine) for place, entry in enumerate(sweeps)),
+        _section("Pareto front", figures.get(FRONT, ""), front_table(front), _list(price_lines(front))) if front else "",
         _trials(source),
         _section("Notes", _list([str(line) for line in source.summary.get("warnings", [])])),
     ]

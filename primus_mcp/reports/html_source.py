@@ -44,6 +44,16 @@ class ReportSource:
         return next((record for record in self.records if record.trial_id == trial_id), None)
 
     @property
+    def sweeps(self) -> list[Mapping[str, Any]]:
+        """What `sweep.json` says of each cluster."""
+        return [entry for entry in self.sweep.get("sweeps", []) if isinstance(entry, dict)]
+
+    @property
+    def front(self) -> list[Mapping[str, Any]]:
+        """The points of `sweep.json` that none other beats."""
+        return [point for point in self.sweep.get("front", []) if isinstance(point, dict)]
+
+    @property
     def baseline(self) -> TrialRecord | None:
         """The trial that changes nothing."""
         return next((record for record in self.records if not record.trial), None)

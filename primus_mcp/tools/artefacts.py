@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from primus_mcp.errors import InputError
+from primus_mcp.errors import InputError, RunDirectoryError
 from primus_mcp.evaluation.rank import is_candidate
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.best import best_block, exports_block
@@ -54,9 +54,11 @@ def seed_trials(context: ToolContext) -> SeedsPriced:
 def plot_trials(context: ToolContext) -> Picture:
     """Throughput and memory by trial as PNG."""
     session = context.session
-    session.finish("running")
+    outcome = session.finish("running")
     best = session.best().best
     path = session.folder.path / PLOT_NAME
+    if not path.is_file():
+        raise RunDirectoryError(f"{PLOT_NAME} is missing: {'; '.join(outcome.warnings)}")
     return Picture(
         png=path.read_bytes(), trials=len(session.history()), best_trial_id=best.trial_id if best else None, path=str(path), next="get_best"
     )

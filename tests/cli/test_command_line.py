@@ -171,7 +171,7 @@ def test_axes_marks_an_axis_that_the_cluster_file_turns_off_as_pinned_to_the_bas
 def test_help_imports_nothing_heavy() -> None:
     script = (
         "import sys\nfrom primus_mcp.cli.main import main\ntry:\n    main(['--help'])\nfinally:\n"
-        "    print(sorted({'pydantic', 'yaml', 'numpy', 'matplotlib', 'rich', 'mcp', 'torch'} & set(sys.modules)))"
+        "    print(sorted({'pydantic', 'yaml', 'numpy', 'vl_convert', 'rich', 'mcp', 'torch'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stdout.strip().endswith("[]"), done.stdout + done.stderr

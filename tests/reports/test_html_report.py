@@ -16,7 +16,6 @@ import pytest
 from primus_mcp.errors import RunDirectoryError
 from primus_mcp.evaluation.result import EvaluationResult, ResultWarning
 from primus_mcp.reports.html import report_html
-from primus_mcp.reports.html_charts import scatter, stacked_bars, step_curve, ticks, tornado
 from primus_mcp.reports.html_source import read_report
 from primus_mcp.trials.log import Digests, TrialRecord
 
@@ -120,17 +119,6 @@ def test_every_chart_says_in_words_what_it_shows(tmp_path: Path) -> None:
     page = report_html(read_report(folder_of(tmp_path, [record(0, knobs={}), record(1, rate=1500.0)])))
     charts = [attributes for tag, attributes in tags(page) if tag == "svg"]
     assert len(charts) >= 4 and all(chart["role"] == "img" and chart["aria-label"] for chart in charts)
-
-
-def test_charts_escape_and_stand_on_the_scale() -> None:
-    bars = stacked_bars([(HOSTILE, {HOSTILE: 1.0, "b": 3.0})], "ms", HOSTILE, ("cap", 4.0))
-    assert "<script" not in bars and "<img" not in bars
-    widths = [float(width) for width in re.findall(r'class="c\d" x="[\d.]+" y="[\d.]+" width="([\d.]+)" height="22"', bars)]
-    assert widths[0] == pytest.approx(3 * widths[1], abs=0.2)
-    assert "<script" not in scatter([(1.0, 2.0, HOSTILE, True)], (HOSTILE, HOSTILE), HOSTILE)
-    assert "<script" not in tornado([(HOSTILE, 90.0, 110.0)], 100.0, HOSTILE)
-    assert step_curve([None, None], ("a", "b"), "c") == ""
-    assert ticks(0.0, 100.0) == [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")

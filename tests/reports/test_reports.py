@@ -14,7 +14,6 @@ from primus_mcp.evaluation.convert import AT_EXPERT_LOAD, FITS_ONLY_BALANCED
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.best import best_block, exports_block
 from primus_mcp.reports.measured import compare_with_measured
-from primus_mcp.reports.plots import trials_png
 from primus_mcp.reports.summary import TRIAL_LINE_SCHEMA, trial_line_schema
 from primus_mcp.reports.tables import ranked, reasons_text, trials_table
 from primus_mcp.space.notes import GBS_DIFFERS
@@ -165,16 +164,6 @@ def test_a_label_is_text_and_neither_markup_nor_commands_for_the_terminal(label:
     shown = console.export_text().splitlines()
     assert len(shown) == 2 and all(line.isprintable() for line in shown)
     assert "[" not in label[:1] or label in shown[1]
-
-
-def test_the_plot_is_a_png_for_no_trial_for_one_and_for_all_kinds() -> None:
-    kinds = [
-        result(0),
-        result(1, legal=False, tokens_per_s_per_gpu=None, memory_per_gpu_gb=None, within_margin=None),
-        result(2, tokens_per_s_per_gpu=None, memory_per_gpu_gb=9000.0, within_margin=False),
-    ]
-    for results in ([], kinds[:1], kinds[1:2], kinds):
-        assert trials_png(results, title="w on c", cap_gb=259.2, hbm_gb=288).startswith(b"\x89PNG")
 
 
 def test_a_measured_run_is_compared_as_projected_over_measured() -> None:

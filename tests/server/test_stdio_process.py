@@ -192,7 +192,7 @@ def test_complaint_8_stdout_carries_only_protocol_even_when_a_library_prints_whi
 
 def test_complaint_29_the_start_imports_nothing_heavy(home: Path, tmp_path: Path) -> None:
     poison = tmp_path / "poison"
-    for name in ("torch", "dspy", "matplotlib", "litellm", "origami"):
+    for name in ("torch", "dspy", "vl_convert", "litellm", "origami"):
         (poison / name).mkdir(parents=True)
         (poison / name / "__init__.py").write_text("raise RuntimeError('imported too early')\n")
     with serving(home, PYTHONPATH=str(poison)) as process:
