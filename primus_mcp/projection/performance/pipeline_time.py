@@ -9,7 +9,7 @@ from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.settings import LayerSettings, layer_settings
 from primus_mcp.projection.performance.measured import UNMEASURED, MeasuredParts
-from primus_mcp.projection.performance.stages import StageCost, stage_cost
+from primus_mcp.projection.performance.stages import StageCost, stage_cost, within_window
 from primus_mcp.projection.pipeline import Timeline, TracedTask, build_order, simulate, stage_times, trace
 from primus_mcp.projection.pipeline.heuristic import PlannerCosts
 from primus_mcp.projection.pipeline.rules import PAIRED_SCHEDULES, SOLVED_SCHEDULE, order_problem, overlapped_schedule
@@ -66,11 +66,12 @@ def stage_costs(
     """(every chunk as it runs mostly, every chunk while no other task hides its expert exchange); the same object without overlap."""
     settings = layer_settings(config)
     stages = tuple(stage_cost(rates, arch, settings, chunk, config.recompute, measured) for chunk in placement.chunks)
-    if not config.overlap_moe_a2a or run_name(config, placement) not in PAIRED_SCHEDULES:
+    if not config.overlap_moe_a2a:
         return stages, stages
     waits = replace(settings, exchange_waits=True)
     alone = tuple(stage_cost(rates, arch, waits, chunk, config.recompute, measured) for chunk in placement.chunks)
-    return (stages, stages) if alone == stages else (stages, alone)
+    stages = tuple(within_window(stage, waiting) for stage, waiting in zip(stages, alone, strict=True))
+    return (stages, stages) if alone == stages or run_name(config, placement) not in PAIRED_SCHEDULES else (stages, alone)
 
 
 def paired_s(stages: tuple[StageCost, ...], alone: tuple[StageCost, ...]) -> Pair | None:

@@ -62,6 +62,33 @@ def _parts(
     return parts
 
 
+def _mixed(one: Shares, other: Shares, share: float) -> Shares:
+    first, second = dict(one), dict(other)
+    return tuple((name, share * first.get(name, 0.0) + (1 - share) * second.get(name, 0.0)) for name in first | second)
+
+
+def within_window(hiding: StageCost, waiting: StageCost) -> StageCost:
+    """A chunk whose expert exchange hides beside other work, as far as there is so much of it.
+
+    hidden = overlap min(exchange, rest): `hiding` has overlap x exchange hidden, `waiting` nothing; rest = all but the exchange.
+    """
+    exchange_s = dict(waiting.exposed).get("a2a", 0.0)
+    rest_s = waiting.total_s - exchange_s
+    if exchange_s <= rest_s:
+        return hiding
+    share = rest_s / exchange_s
+    return StageCost(
+        forward_s=share * hiding.forward_s + (1 - share) * waiting.forward_s,
+        backward_s=share * hiding.backward_s + (1 - share) * waiting.backward_s,
+        weight_s=share * hiding.weight_s + (1 - share) * waiting.weight_s,
+        shares=_mixed(hiding.shares, waiting.shares, share),
+        transfers=hiding.transfers,
+        exposed=_mixed(hiding.exposed, waiting.exposed, share),
+        host_ratio=hiding.host_ratio,
+        once_s=hiding.once_s,
+    )
+
+
 class _Sums:
     """Accumulates parts of one chunk."""
 
