@@ -153,19 +153,23 @@ class TuningSession:
     def evaluate(self, trial: TrialConfig, *, origin: Origin = "user", label: str = "") -> EvaluationResult:
         """Price a trial, with the pins, once: one that resolves to a configuration in the log is answered from there.
 
-        Reserved in the journal before, in the log and done in the journal after, so a kill at any point loses and repeats nothing.
+        What a person or client asks for (`origin` user) is a single evaluation: the search's policy does not refuse it, and it is never
+        the best. Reserved in the journal before, in the log and done in the journal after, so a kill at any point loses and repeats
+        nothing; a measured run is reserved only where something is measured.
         Raises BudgetExhaustedError when `origin` may not start another, and what the evaluator raises.
         """
         trial = with_pins(trial, self.pins)
-        key = self.evaluator.key(trial)
+        single = origin == "user"
+        key = self.evaluator.key(trial, single=single)
         if (known := self.log.find(key)) is not None:
             if origin != "seed":
                 self.journal.append(Done.of(known, origin, repeated=True))
             return known.result
-        reservation = Reserved(key=key, origin=origin, label=label, measured=self.evaluator.measures)
+        measured = self.evaluator.starts_a_run(trial, single=single)
+        reservation = Reserved(key=key, origin=origin, label=label, measured=measured)
         self.journal.append(reservation, partial(self.budget.require_trial, reservation=reservation))
         try:
-            result = self.evaluator.evaluate(trial)
+            result = self.evaluator.evaluate(trial, single=single)
         except PrimusMcpError as error:
             self.journal.append(Cancelled(key=key, reason=str(error)))
             raise

@@ -14,7 +14,7 @@ from primus_mcp.evaluation.accuracy import accuracy_of
 from primus_mcp.evaluation.convert import load_warning, memory_fields, performance_fields, resolved_fields, settings_changed
 from primus_mcp.evaluation.digest import digest
 from primus_mcp.evaluation.nearest import band_fields
-from primus_mcp.evaluation.result import EvaluationResult, Fidelity, ResultWarning
+from primus_mcp.evaluation.result import OUTSIDE_POLICY, EvaluationResult, Fidelity, ResultWarning
 from primus_mcp.inputs.cluster_file import BenchmarkHost
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
@@ -36,8 +36,6 @@ Mode = Literal["dry", "memory-real", "full"]
 ProfilingMode = Literal["simulate", "benchmark", "both"]
 NO_GPU = "--profiling-mode benchmark but available_for_benchmark.has_gpu=false"
 NO_GPU_REMEDY = "set has_gpu: true and benchmark_gpus in the target-cluster YAML, or use --profiling-mode simulate"
-POLICY = "policy"
-"""Code of the warning that searches leave out what was priced."""
 _LEGALITY_CACHE = 4096
 
 
@@ -60,7 +58,7 @@ class Rules:
         """The bounds of the search that a trial is outside of, for whoever prices it all the same."""
         found = replace(self, allow_policy=False).check(trial).violations
         texts = [f"{violation.message}: tune and sweep leave this out" for violation in found if violation.kind == "policy"]
-        return [ResultWarning(code=POLICY, text=text) for text in dict.fromkeys(texts)]
+        return [ResultWarning(code=OUTSIDE_POLICY, text=text) for text in dict.fromkeys(texts)]
 
 
 def with_policy_warnings(result: EvaluationResult, rules: Rules, trial: TrialConfig) -> EvaluationResult:
@@ -88,16 +86,29 @@ class Evaluator(ABC):
         """Mode and profile; a profile of other rates gives other numbers."""
         return f"{self.mode}/{self.cluster.profile.name}"
 
-    def key(self, trial: TrialConfig) -> str:
-        """Digest of the resolved configuration; an illegal trial stands for itself."""
+    def _single(self, trial: TrialConfig, legality: Legality) -> TrainingConfig | None:
+        """What a single evaluation prices although the search's policy refuses it; None where the trainer refuses it."""
+        lifted = replace(self.rules, allow_policy=True).check(trial) if not legality.legal and not self.rules.allow_policy else legality
+        return lifted.config if lifted.legal else None
+
+    def key(self, trial: TrialConfig, *, single: bool = False) -> str:
+        """Digest of the resolved configuration; an illegal trial stands for itself, and one that only a `single` evaluation prices is
+        another than the same in a search that allows it.
+        """
         legality = self._check(trial)
         if legality.legal:
             return digest(self.identity, legality.config)
+        if single and (config := self._single(trial, legality)) is not None:
+            return digest(self.identity, OUTSIDE_POLICY, config)
         return digest(self.identity, "illegal", self.rules.allow_policy, set_knobs(trial))
 
-    def evaluate(self, trial: TrialConfig) -> EvaluationResult:
-        """Rules, memory, time: as far as each allows the next."""
+    def evaluate(self, trial: TrialConfig, *, single: bool = False) -> EvaluationResult:
+        """Rules, memory, time: as far as each allows the next. A `single` evaluation, which somebody asked for, obeys the trainer's rules
+        only: what the search's policy refuses is priced, with a warning that keeps it from ever being the best.
+        """
         legality = self._check(trial)
+        if single and not legality.legal and (config := self._single(trial, legality)) is not None:
+            return with_policy_warnings(self.price(trial, config), self.rules, trial)
         if not legality.legal:
             return self.refused(legality.reason or "illegal", legality.config, [found.rule for found in legality.violations])
         assert legality.config is not None
@@ -107,6 +118,11 @@ class Evaluator(ABC):
         """Whether a trial is legal and inside the memory margin, as cheaply as the mode can tell."""
         result = self.evaluate(trial)
         return result.legal and result.within_margin is not False
+
+    def starts_a_run(self, trial: TrialConfig, *, single: bool = False) -> bool:
+        """Whether pricing this trial measures something: what the rules refuse costs no measured run."""
+        legality = self._check(trial)
+        return self.measures and (legality.legal or (single and self._single(trial, legality) is not None))
 
     def refused(self, reason: str, config: TrainingConfig | None, rules: list[str]) -> EvaluationResult:
         """An illegal trial: the reason, and null for every number."""
@@ -246,13 +262,15 @@ class FullEvaluator(MemoryRealEvaluator):
         memory = project_memory(self.workload.architecture, legality.config, self.cluster)
         return memory.device_bytes <= self.cluster.memory_cap_bytes
 
-    def evaluate_memory_only(self, trial: TrialConfig) -> EvaluationResult:
+    def evaluate_memory_only(self, trial: TrialConfig, *, single: bool = False) -> EvaluationResult:
         """The cheap first two steps: rules and memory."""
         legality = self._check(trial)
-        if not legality.legal or legality.config is None:
+        config = legality.config if legality.legal else self._single(trial, legality) if single else None
+        if config is None:
             return self.evaluate(trial)
-        fields, _ = self._memory(legality.config)
-        return self.result(trial, legality.config, place(self.workload.architecture, legality.config, self.cluster.world_size), **fields)
+        fields, _ = self._memory(config)
+        found = self.result(trial, config, place(self.workload.architecture, config, self.cluster.world_size), **fields)
+        return found if legality.legal else with_policy_warnings(found, self.rules, trial)
 
 
 class BenchmarkRefused(FullEvaluator):
@@ -260,7 +278,7 @@ class BenchmarkRefused(FullEvaluator):
 
     fidelity: Fidelity = "benchmark"
 
-    def evaluate(self, trial: TrialConfig) -> EvaluationResult:
+    def evaluate(self, trial: TrialConfig, *, single: bool = False) -> EvaluationResult:  # noqa: ARG002
         """The trial's own reasons and the missing GPU."""
         legality = self._check(trial)
         reasons = [reason for reason in (legality.reason, f"{NO_GPU}; {NO_GPU_REMEDY}") if reason]

@@ -232,6 +232,10 @@ class MeasuredEvaluator(FullEvaluator):
         residuals = dict.fromkeys((*settings.residuals, folder / FILE_NAME))
         self._settings = replace(settings, store=settings.store or folder / STORE_NAME, residuals=tuple(residuals))
 
+    def starts_a_run(self, trial: TrialConfig, *, single: bool = False) -> bool:
+        """Nor does what exceeds the memory cap by analysis."""
+        return super().starts_a_run(trial, single=single) and bool(self.evaluate_memory_only(trial, single=single).within_margin)
+
     @property
     def identity(self) -> str:
         """Measured numbers are not simulated ones."""

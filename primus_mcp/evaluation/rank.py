@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from primus_mcp.evaluation.result import EvaluationResult, Fidelity
+from primus_mcp.evaluation.result import OUTSIDE_POLICY, EvaluationResult, Fidelity
 
 FIDELITIES: tuple[Fidelity, ...] = ("synthetic", "heuristic", "simulate", "primus", "benchmark")
 """Lowest class first; throughputs of two classes are never compared."""
@@ -37,9 +37,15 @@ def is_what_if(result: EvaluationResult) -> bool:
     return resolved.get("a2a_ep_size") not in (None, resolved.get("ep"))
 
 
+def is_outside_policy(result: EvaluationResult) -> bool:
+    """Priced because somebody asked for it, although the bounds of the search leave it out."""
+    return any(warning.code == OUTSIDE_POLICY for warning in result.warnings)
+
+
 def is_candidate(result: EvaluationResult) -> bool:
-    """Legal, inside the margin, with a throughput, and runnable as priced."""
-    return result.legal and result.within_margin is True and result.tokens_per_s_per_gpu is not None and not is_what_if(result)
+    """Legal, inside the margin, with a throughput, runnable as priced, and within the bounds of the search."""
+    priced = result.legal and result.within_margin is True and result.tokens_per_s_per_gpu is not None
+    return priced and not is_what_if(result) and not is_outside_policy(result)
 
 
 def _rate(result: EvaluationResult) -> float:

@@ -9,6 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 Source = Literal["memory_only", "simulate", "benchmark", "both"]
 Fidelity = Literal["synthetic", "heuristic", "simulate", "benchmark", "primus"]
 Fit = Literal["fits", "at_risk", "does_not_fit"]
+OUTSIDE_POLICY = "policy"
+"""Code of the warning that searches leave out what was priced."""
 
 
 class _Record(BaseModel):

@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from primus_mcp.evaluation.rank import FIDELITIES, is_candidate, ordered, rank
+from primus_mcp.evaluation.rank import FIDELITIES, is_candidate, is_outside_policy, ordered, rank
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.trials.log import TrialRecord
 
@@ -83,7 +83,7 @@ def trials_table(records: Sequence[TrialRecord], rows: int = DEFAULT_ROWS) -> Ta
             str(record.trial_id),
             "-" if result.tokens_per_s_per_gpu is None else f"{result.tokens_per_s_per_gpu:,.0f}",
             "-" if result.memory_per_gpu_gb is None else f"{result.memory_per_gpu_gb:.1f}",
-            verdict(result),
+            f"{verdict(result)}, policy" if is_outside_policy(result) else verdict(result),
             "/".join(str(resolved[name]) for name in SIZES) if resolved else "-",
             *((_recompute(resolved), str(resolved["schedule"]), _levers(resolved)) if resolved else ("-", "-", "-")),
             Text(plain(record.label)),

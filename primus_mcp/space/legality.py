@@ -90,7 +90,7 @@ def check_legality(
     """Whether a trial may run on the cluster, with every reason why not. Never raises for a TrialConfig.
 
     `axes` are the toggles of `optimization.axes` (absent: on), `pins` knobs that are held (`--pin`). `allow_policy` judges by the
-    trainer's own rules only, as baselines, `validate` and single evaluations (not those that a session logs) are judged.
+    trainer's own rules only, as baselines, `validate` and single evaluations are judged.
     """
     baseline, world = workload.baseline, cluster.world_size
     found = _pinned(trial, baseline, axes or {}, pins or {})

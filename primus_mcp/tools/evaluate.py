@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from primus_mcp.errors import InputError
 from primus_mcp.evaluation.evaluators import NO_GPU, NO_GPU_REMEDY, FullEvaluator, make_evaluator
-from primus_mcp.evaluation.rank import is_candidate
+from primus_mcp.evaluation.rank import is_candidate, is_outside_policy
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.tables import verdict
 from primus_mcp.session import TuningSession
@@ -51,6 +51,8 @@ def _next(result: EvaluationResult, best_trial_id: int | None) -> str:
             if result.trial_id is not None
             else "lower mbs, recompute more, or shard more (tp, pp, ep)"
         )
+    if is_outside_policy(result):
+        return "outside the bounds of the search, so it never becomes the best (--allow-policy lifts it)"
     if result.source == "memory_only":
         return "evaluate_simulate prices its throughput"
     if best_trial_id is not None and best_trial_id == result.trial_id:
@@ -63,13 +65,13 @@ def evaluate_memory_only(context: ToolContext, config_json: ConfigJson = None) -
     """Cheapest check: is it legal, does it fit? Not logged."""
     session = context.session
     trial = trial_of(session, config_json)
-    known = session.log.find(session.evaluator.key(trial))
+    known = session.log.find(session.evaluator.key(trial, single=context.origin == "user"))
     if known is not None:
         result = known.result
     elif isinstance(session.evaluator, FullEvaluator):
-        result = session.evaluator.evaluate_memory_only(trial)
+        result = session.evaluator.evaluate_memory_only(trial, single=context.origin == "user")
     else:
-        result = session.evaluator.evaluate(trial)
+        result = session.evaluator.evaluate(trial, single=context.origin == "user")
     told = evaluated_fields(session, result)
     told |= {"memory_breakdown": result.memory_breakdown, "per_rank_memory_gb": result.per_rank_memory_gb, "source": "memory_only"}
     fields = {name: value for name, value in told.items() if name in MemoryChecked.model_fields}
@@ -78,7 +80,7 @@ def evaluate_memory_only(context: ToolContext, config_json: ConfigJson = None) -
 
 def _evaluate(context: ToolContext, session: TuningSession, config_json: object) -> Evaluated:
     trial = trial_of(session, config_json)
-    known = session.log.find(session.evaluator.key(trial)) is not None
+    known = session.log.find(session.evaluator.key(trial, single=context.origin == "user")) is not None
     result = session.evaluate(trial, origin=context.origin)
     told = evaluated_fields(session, result)
     return Evaluated(**told, repeated=known, next=_next(result, told["best_trial_id"]))

@@ -283,3 +283,23 @@ async def test_the_balance_of_experts_is_one_sentence_with_what_a_hot_rank_does_
         checked = await call(client, "evaluate_memory_only", config_json={"tp": 1})
         assert sum("x the mean" in text for text in checked["warnings"]) == 1 and "throughput" not in " ".join(checked["warnings"])
         assert len(json.dumps(priced)) < 6000
+
+
+async def test_what_only_the_policy_of_the_search_refuses_is_priced_with_a_warning_and_never_the_best(connect: Connect) -> None:
+    async with connect() as client:
+        await call(client, "open_session", **MIXTRAL)
+        inside = await call(client, "evaluate_simulate", config_json={"recompute_granularity": "full"})
+        wider = {"recompute_granularity": "full", "vpp": 14}
+        checked = await call(client, "evaluate_memory_only", config_json=wider)
+        assert checked["legal"] and any("tune and sweep leave this out" in text for text in checked["warnings"])
+        outside = await call(client, "evaluate_simulate", config_json=wider)
+        assert outside["legal"] and outside["tokens_per_s_per_gpu"] is not None and outside["verdict"] == "fits"
+        assert any("tune and sweep leave this out" in text for text in outside["warnings"])
+        assert "never becomes the best" in outside["next"] and outside["best_trial_id"] == inside["trial_id"]
+        assert (await call(client, "evaluate_simulate", config_json=wider))["repeated"]
+        best = await call(client, "get_best")
+        assert best["trial_id"] == inside["trial_id"] and best["candidates"] == 1
+        explained = await call(client, "explain_trial", trial_id=outside["trial_id"], sensitivity=True)
+        assert explained["time_ms"]
+        refused_by_the_trainer = await call(client, "evaluate_simulate", config_json={"tp": 3})
+        assert not refused_by_the_trainer["legal"] and refused_by_the_trainer["tokens_per_s_per_gpu"] is None
