@@ -182,6 +182,11 @@ class Architecture:
         return self.moe_layers[layer], self.layer_kind(layer)
 
     @property
+    def layer_windows(self) -> tuple[bool, ...]:
+        """Whether each decoder layer attends over a window (or its chunk) only."""
+        return self.windowed_layers or (False,) * self.num_layers
+
+    @property
     def attending_layers(self) -> int:
         """Decoder layers with attention."""
         return sum(self.layer_kind(layer) in ATTENDING for layer in range(self.num_layers))

@@ -152,9 +152,8 @@ class _Builder:
 
     def add_layers(self) -> None:
         """Every kind of decoder layer."""
-        windowed = self.arch.windowed_layers or (False,) * self.arch.num_layers
         settings = layer_settings(self.config)
-        for moe, narrow in dict.fromkeys(zip(self.arch.moe_layers, windowed, strict=True)):
+        for moe, narrow in dict.fromkeys(zip(self.arch.moe_layers, self.arch.layer_windows, strict=True)):
             name = decoder_part(moe=moe, windowed=narrow)
             found = layer_factors(self.arch, self.config, self.artefact, self.device, self.backend, moe=moe, windowed=narrow)
             keys = _layer_keys(self.arch, self.config, moe=moe, windowed=narrow)

@@ -15,10 +15,9 @@ from primus_mcp.errors import InputError
 from primus_mcp.measurement.job import (
     DeviceMemory,
     Environment,
-    Family,
     Job,
+    Kernels,
     Number,
-    Operator,
     RankReport,
     Record,
     TransferTime,
@@ -48,8 +47,8 @@ class Artefact(Record):
     version: Literal[1] = 1
     created: str
     environment: Environment
-    wanted: dict[Operator, Family]
-    kernels: dict[Operator, Family]
+    wanted: Kernels
+    kernels: Kernels
     number: Number
     ranks: int
     units: tuple[UnitTime, ...]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,6 +13,10 @@ Family = Literal["torch", "te", "turbo", "megatron-core"]
 DeviceKind = Literal["gpu", "cpu"]
 Number = Literal["bf16", "fp8", "fp32"]
 Kernels = dict[Operator, Family]
+PROGRESS = "@progress "
+"""How a line of a rank begins that is meant for whoever waits."""
+EXIT_OUT_OF_MEMORY, EXIT_ORPHAN, EXIT_LATE = 70, 71, 72
+"""Codes with which a rank ends itself: no memory, nobody waits any more, no time."""
 
 
 class Record(BaseModel):
@@ -132,13 +134,8 @@ class RankReport(Record):
 
     rank: int
     environment: Environment
-    kernels: dict[Operator, Family]
+    kernels: Kernels
     units: tuple[UnitTime, ...]
     transfers: tuple[TransferTime, ...]
     memory: DeviceMemory
     failures: tuple[UnitFailure, ...] = ()
-
-
-def digest_of(record: BaseModel) -> str:
-    """A short name for a record."""
-    return hashlib.sha256(json.dumps(record.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()[:16]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,12 +25,11 @@ from typing import IO, Literal
 from filelock import FileLock, Timeout
 
 from primus_mcp.errors import PrimusMcpError
-from primus_mcp.measurement.job import Job, RankReport
+from primus_mcp.measurement.job import EXIT_LATE, PROGRESS, Job, RankReport
 
 Progress = Callable[[str], None]
 ShouldStop = Callable[[], bool]
 Failure = Literal["busy", "no_torch", "out_of_memory", "timeout", "crashed", "incomplete", "cancelled"]
-PROGRESS = "@progress "
 _GRACE_S = 5.0
 _START_S = 120.0
 _TAIL_LINES = 12
@@ -180,7 +180,7 @@ def _run(job: Job, folder: Path, progress: Progress | None, should_stop: ShouldS
         _stop(child)
         reader.join(_GRACE_S)
     if code:
-        if any("exitcode: 72" in line or "exitcode  : 72" in line for line in tail):
+        if any(re.search(rf"exitcode\s*: {EXIT_LATE}\b", line) for line in tail):
             raise MeasurementError("timeout", late, _partial(folder, job))
         raise _failure(folder, code, tail, _partial(folder, job))
     found = _reports(folder, job)

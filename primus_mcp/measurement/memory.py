@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from primus_mcp.inputs.architecture import Architecture
-from primus_mcp.inputs.training import TrainingConfig
+from primus_mcp.inputs.training import Recompute, TrainingConfig
 from primus_mcp.measurement.anchor import AnchorKind
 from primus_mcp.measurement.artefact import Artefact
 from primus_mcp.measurement.factors import as_measured
@@ -41,7 +41,7 @@ def _layer_ratio(arch: Architecture, config: TrainingConfig, artefact: Artefact,
     if attention is None or feed_forward is None or attention.saved_bytes is None or feed_forward.saved_bytes is None:
         return None
     ran_arch, ran = as_measured(arch, config, artefact.number)
-    settings = activation_settings(ran_arch, replace(ran, recompute=type(ran.recompute)()))
+    settings = activation_settings(ran_arch, replace(ran, recompute=Recompute()))
     analytic = layer_profile(settings, moe).saved_bytes
     wide = FP32_BYTES / BF16_BYTES if artefact.number == "fp32" else 1.0
     return (attention.saved_bytes + feed_forward.saved_bytes) / wide / analytic
@@ -54,8 +54,7 @@ def memory_residuals(arch: Architecture, config: TrainingConfig, artefact: Artef
         for memory in artefact.memory
         if memory.device_bytes is not None and memory.reserved_bytes is not None
     ]
-    windowed = arch.windowed_layers or (False,) * arch.num_layers
-    kinds = dict.fromkeys(zip(arch.moe_layers, windowed, strict=True))
+    kinds = dict.fromkeys(zip(arch.moe_layers, arch.layer_windows, strict=True))
     ratios = [_layer_ratio(arch, config, artefact, moe=moe, windowed=narrow) for moe, narrow in kinds]
     known = [ratio for ratio in ratios if ratio is not None]
     return MemoryResiduals(

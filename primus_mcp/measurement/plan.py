@@ -60,7 +60,7 @@ def _degrees(arch: Architecture, config: TrainingConfig, gpus: int) -> tuple[int
     tp = _largest_divisor(config.tp, gpus)
     if tp < config.tp:
         notes.append(f"TP {config.tp} to {tp}: each rank runs the slice of one of {config.tp}; their collectives are carried")
-    kinds = len(set(zip(arch.moe_layers, arch.windowed_layers or (False,) * arch.num_layers, strict=True)))
+    kinds = len(set(zip(arch.moe_layers, arch.layer_windows, strict=True)))
     if kinds < arch.num_layers:
         notes.append(f"{arch.num_layers} layers to {kinds}: one of each kind, with embedding and head")
     return tp, ep, tuple(notes)

@@ -114,9 +114,8 @@ def end_units(arch: Architecture, config: TrainingConfig) -> tuple[Unit, Unit]:
 def units_of(arch: Architecture, config: TrainingConfig) -> tuple[Unit, ...]:
     """One of each kind of unit that the configuration runs. Raises UnsupportedFeatureError."""
     require_measurable(arch)
-    windowed = arch.windowed_layers or (False,) * arch.num_layers
     found: dict[str, Unit] = {}
-    for moe, narrow in dict.fromkeys(zip(arch.moe_layers, windowed, strict=True)):
+    for moe, narrow in dict.fromkeys(zip(arch.moe_layers, arch.layer_windows, strict=True)):
         feed_forward = moe_unit(arch, config) if moe else dense_mlp_unit(arch, config)
         for unit in (core_unit(arch, config, windowed=narrow), attention_unit(arch, config, windowed=narrow), feed_forward):
             found.setdefault(unit.key, unit)

@@ -19,7 +19,7 @@ from typing import Any
 
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.catalogue import catalogue_yaml
-from primus_mcp.measurement.calibration import Term
+from primus_mcp.measurement.calibration import TERMS, Term
 from primus_mcp.units import US
 
 MAX_TRACE_BYTES = 2 << 30
@@ -213,7 +213,7 @@ def read_trace(path: Path) -> TraceSummary:
 
 def terms_of_trace(summary: TraceSummary, iterations: int) -> dict[Term, float]:
     """Seconds an iteration by the terms that calibration knows. Overlapped communication counts once; idle time is the host's."""
-    terms: dict[Term, float] = dict.fromkeys(("gemm", "attention", "memory_bound", "communication", "host_and_bubble"), 0.0)
+    terms: dict[Term, float] = dict.fromkeys(TERMS, 0.0)
     for kind in summary.kinds:
         terms[TERM_OF_KIND.get(kind.kind, "memory_bound")] += kind.time_s / iterations
     terms["communication"] -= summary.overlapped_s / iterations

@@ -13,14 +13,24 @@ from pathlib import Path
 import torch
 import torch.distributed as distributed
 
-from primus_mcp.measurement.job import DeviceMemory, Job, RankReport, TransferTime, Unit, UnitFailure, UnitTime
+from primus_mcp.measurement.job import (
+    EXIT_LATE,
+    EXIT_ORPHAN,
+    EXIT_OUT_OF_MEMORY,
+    PROGRESS,
+    DeviceMemory,
+    Job,
+    RankReport,
+    TransferTime,
+    Unit,
+    UnitFailure,
+    UnitTime,
+)
 from primus_mcp.measurement.worker.device import Device, environment
 from primus_mcp.measurement.worker.kernels import Layers
 from primus_mcp.measurement.worker.timing import time_unit
 from primus_mcp.measurement.worker.transfers import time_transfer
 
-PROGRESS = "@progress "
-EXIT_OUT_OF_MEMORY, EXIT_ORPHAN, EXIT_LATE = 70, 71, 72
 _WATCH_S = 0.25
 CPU_ALLOCATOR = "DefaultCPUAllocator"
 """What torch calls itself where the CPU has no memory left: an error without a class of its own."""
