@@ -11,7 +11,7 @@ from typing import Any
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.argument_values import default_arguments
 from primus_mcp.inputs.findings import Finding
-from primus_mcp.inputs.huggingface import HfModel, read_hf_config
+from primus_mcp.inputs.huggingface import read_hf_config
 from primus_mcp.inputs.model_workload import PLAIN_MODEL, ModelRun, default_findings, positive, workload_of
 from primus_mcp.inputs.published import architecture_differences, same_model
 from primus_mcp.inputs.workload import Workload
@@ -51,12 +51,6 @@ def _not_built(built: Architecture, wanted: Architecture) -> tuple[Finding, ...]
         Finding(code="differs-from-config", text=f"{field}: {ours} would run, config.json has {theirs}")
         for field, ours, theirs in architecture_differences(built, wanted)
     )
-
-
-def read_hf_model(source: Path | Mapping[str, Any], *, name: str | None = None) -> HfModel:
-    """A config.json (a file, its folder, or its content) to the architecture that it describes. Raises InputError."""
-    document, where, own = _read(source)
-    return read_hf_config(document, _plain_name(name or own), where)
 
 
 def _plain_name(name: str) -> str:

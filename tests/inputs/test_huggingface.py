@@ -15,7 +15,8 @@ from workload_cases import reread
 
 from primus_mcp.errors import InputError, UnsupportedFeatureError
 from primus_mcp.inputs.architecture import Architecture
-from primus_mcp.inputs.hf_workload import read_hf_model, workload_from_hf
+from primus_mcp.inputs.hf_workload import workload_from_hf
+from primus_mcp.inputs.huggingface import HfModel, read_hf_config
 from primus_mcp.inputs.huggingface_config import model_classes
 from primus_mcp.inputs.model_workload import workload_from_model
 from primus_mcp.inputs.published import published_models
@@ -26,6 +27,12 @@ FILES = sorted(FOLDER.glob("*.json"))
 LLAMA = json.loads((FOLDER / "llama3.1_8B.json").read_text(encoding="utf-8"))
 MIXTRAL = json.loads((FOLDER / "mixtral_8x7B_v0.1.json").read_text(encoding="utf-8"))
 by_name = pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+
+
+def read_hf_model(source: Path | dict[str, Any]) -> HfModel:
+    if isinstance(source, Path):
+        return read_hf_config(json.loads(source.read_text(encoding="utf-8")), source.stem, source.name)
+    return read_hf_config(source, "model", "config.json")
 
 
 def architecture(**changes: Any) -> Architecture:
