@@ -146,6 +146,20 @@ def test_all_experts_of_a_rank_are_read_whatever_the_tokens() -> None:
     assert sum(_time(_layer(moe=True, ep=1), "experts")) > sum(_time(_layer(moe=True, ep=8), "experts"))
 
 
+@pytest.mark.parametrize("recipe", ["mxfp8", "blockwise"])
+def test_products_with_block_scales_run_at_their_own_rate_where_they_are_fp8(recipe: str) -> None:
+    def times(name: str, *, moe: bool = False) -> list[float]:
+        layers = (_layer(moe=moe, ep=8, fp8="e4m3", grouped_gemm="legacy", fp8_recipe=chosen) for chosen in ("delayed", recipe))
+        return [_time(layer, name)[0] for layer in layers]
+
+    casts_s = 4 * 4096 * (4096 + 14336) / (0.65 * 8e12)  # 4 B an element of both inputs; the delayed recipe moves as many
+    plain_s, scaled_s = times("mlp")
+    rate = RATES.cluster.profile.figures[f"gemm_{recipe}_efficiency"]
+    assert (plain_s - casts_s) / (scaled_s - casts_s) == pytest.approx(rate, rel=1e-3)
+    experts = times("experts", moe=True)
+    assert experts[0] == experts[1], "the legacy grouped GEMM is BF16 under any recipe"
+
+
 def test_eager_permutation_takes_as_long_as_a_gather_and_a_scatter_add_of_196608_rows_were_measured() -> None:
     # pytorch/ao pull 4623, MI350 series, 2,048 wide: 0.86 ms less the 0.31 of a whole copy, and 1.80 ms
     narrow = replace(GQA, hidden_size=2048)

@@ -60,7 +60,14 @@ def test_every_rate_of_a_profile_changes_some_time(rate: str) -> None:
 
 
 # What the layers apply: tests/performance/test_rates_matter.py
-OF_LAYERS = {"step_efficiency", "grouped_weight_gradient_efficiency", "gemm_unaligned_efficiency", "attention_backward_operator"}
+OF_LAYERS = {
+    "step_efficiency",
+    "grouped_weight_gradient_efficiency",
+    "gemm_unaligned_efficiency",
+    "gemm_mxfp8_efficiency",
+    "gemm_blockwise_efficiency",
+    "attention_backward_operator",
+}
 
 
 @pytest.mark.parametrize("figure", sorted(set(CLUSTER.profile.figures) - OF_LAYERS))

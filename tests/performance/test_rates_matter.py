@@ -24,6 +24,8 @@ PROBES: tuple[tuple[Architecture, TrainingConfig], ...] = (
     (DENSE, TrainingConfig(mbs=1, gbs=128, tp=8, pp=2, cp=2, sequence_parallel=True)),
     (DENSE, TrainingConfig(mbs=1, gbs=128, tp=2, pp=4, fp8="hybrid", flash_attention=False)),
     (DENSE, TrainingConfig(mbs=1, gbs=128, fp4=True)),
+    (DENSE, TrainingConfig(mbs=1, gbs=128, fp8="e4m3", fp8_recipe="mxfp8")),
+    (DENSE, TrainingConfig(mbs=1, gbs=128, fp8="e4m3", fp8_recipe="blockwise")),
     (DENSE, TrainingConfig(mbs=1, gbs=128, tp=2, cp=16, cp_comm_type="a2a")),
     (NARROW, TrainingConfig(mbs=1, gbs=128)),
     (LATENT, replace(MOE_CONFIG, mbs=1, gbs=128, ep=32, dispatcher="deepep", grouped_gemm="turbo", sync_free_stage=2)),

@@ -8,7 +8,7 @@ from primus_mcp.inputs.constants import TIME
 from primus_mcp.inputs.hardware import Precision
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.record import Piece
-from primus_mcp.projection.layers.settings import LayerSettings
+from primus_mcp.projection.layers.settings import LayerSettings, Scaling
 from primus_mcp.projection.ops.gemm import GroupedKernel
 from primus_mcp.units import BF16_BYTES
 
@@ -63,6 +63,11 @@ def _alignment(rates: Rates, outputs: float, inputs: float) -> float:
     return 1.0 if whole else rates.cluster.profile.figures["gemm_unaligned_efficiency"]
 
 
+def _scaling_rate(rates: Rates, scaling: Scaling) -> float:
+    """Rate of FP8 products with block scales over that with one scale a tensor."""
+    return 1.0 if scaling == "tensor" else rates.cluster.profile.figures[f"gemm_{scaling}_efficiency"]
+
+
 def linear(
     rates: Rates,
     name: str,
@@ -73,6 +78,7 @@ def linear(
     precision: Precision,
     cast_bytes: float,
     accumulate: Accumulation,
+    scaling: Scaling = "tensor",
     trains_weights: bool = True,
     groups: int = 1,
     kernel: GroupedKernel = "persistent",
@@ -88,7 +94,8 @@ def linear(
     `cast_rows` rows are walked where buffers are larger than their content; a neighbour fused with it may hand over FP8 already.
     """
     products = _directions(rates, tokens, outputs, inputs, precision, groups, kernel, accumulate.output_bytes())
-    forward_s, backward_s, weight_s = (seconds / _alignment(rates, outputs, inputs) for seconds in products)
+    rate = _alignment(rates, outputs, inputs) * _scaling_rate(rates, scaling)
+    forward_s, backward_s, weight_s = (seconds / rate for seconds in products)
     if cast_bytes:
         rows = tokens * groups if cast_rows is None else cast_rows
         forward_s += rates.pass_s(rows * inputs * cast_bytes) if casts_input else 0.0
@@ -110,6 +117,7 @@ def model_linear(
         precision=settings.linear_precision,
         cast_bytes=settings.linear_cast_bytes,
         accumulate=accumulation(settings, turbo=settings.turbo_gemm),
+        scaling=settings.linear_scaling,
         trains_weights=settings.trains_weights,
         module=module,
     )

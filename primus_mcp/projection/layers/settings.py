@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, Literal
 
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.constants import TIME
@@ -58,12 +58,16 @@ _RESOLVED_FROM = ("fp8", "fp8_recipe", "fp4", "finetune", "lora_rank")
 _read = attrgetter(*_COPIED, *_RESOLVED_FROM)
 
 
+Scaling = Literal["tensor", "blockwise", "mxfp8"]
+"""How many elements share a scale: all of a tensor, blocks of 128, or 32 along the contraction."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSettings:
     """See `TrainingConfig` for the copied fields. Resolved: the precision that linear and expert GEMMs really run in, the bytes an
-    element that casting their inputs and output gradients moves, whether weights have gradients (not under LoRA),
-    and the rank of adapters (0: none). `exchange_waits`: overlap of the expert exchange is on, but no task of another micro-batch runs
-    beside this one (warm-up and cool-down of a pipeline).
+    element that casting their inputs and output gradients moves, how their products are scaled, whether weights have gradients (not
+    under LoRA), and the rank of adapters (0: none). `exchange_waits`: overlap of the expert exchange is on, but no task of another
+    micro-batch runs beside this one (warm-up and cool-down of a pipeline).
     """
 
     tp: int
@@ -107,6 +111,8 @@ class LayerSettings:
     expert_precision: Precision
     linear_cast_bytes: float
     expert_cast_bytes: float
+    linear_scaling: Scaling
+    expert_scaling: Scaling
     trains_weights: bool
     adapter_rank: int
     exchange_waits: bool = False
@@ -154,6 +160,11 @@ def _cast_bytes(precision: Precision, recipe: Fp8Recipe, *, turbo: bool) -> floa
     return TIME["cast.tensorwise_turbo" if recipe == "tensorwise" and turbo else f"cast.{recipe}"]
 
 
+def _scaling(precision: Precision, recipe: Fp8Recipe) -> Scaling:
+    """Delayed and current scaling differ in their casts alone, E4M3 and E5M2 gradients in nothing."""
+    return recipe if precision == "fp8" and (recipe == "blockwise" or recipe == "mxfp8") else "tensor"
+
+
 def layer_settings(config: TrainingConfig) -> LayerSettings:
     """The record for a configuration, one object for all configurations that layers cannot tell apart.
 
@@ -177,6 +188,8 @@ def _settings(values: tuple[Any, ...]) -> LayerSettings:
         expert_precision=expert,
         linear_cast_bytes=_cast_bytes(linear, probe.fp8_recipe, turbo=probe.turbo_gemm),
         expert_cast_bytes=_cast_bytes(expert, probe.fp8_recipe, turbo=probe.grouped_gemm == "turbo"),
+        linear_scaling=_scaling(linear, probe.fp8_recipe),
+        expert_scaling=_scaling(expert, probe.fp8_recipe),
         trains_weights=probe.finetune != "lora",
         adapter_rank=probe.lora_rank if probe.finetune == "lora" else 0,
     )

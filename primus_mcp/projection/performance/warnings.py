@@ -40,11 +40,27 @@ def _expert_warnings(config: TrainingConfig, cluster: Cluster, placement: Placem
     return found
 
 
+_BLOCK_SCALED = {"mxfp8": "MXFP8", "blockwise": "blockwise FP8"}
+
+
+def _precision_warnings(config: TrainingConfig, cluster: Cluster) -> list[tuple[str, str]]:
+    """What of an FP8 recipe is priced, where no run shows it."""
+    recipe = config.fp8_recipe
+    if config.fp8 is None or cluster.gpu.vendor != "amd":
+        return []
+    if recipe not in _BLOCK_SCALED:
+        return [("fp8_priced_alike", "hybrid and e4m3 are priced alike, delayed and tensorwise scaling by their casts alone")]
+    rate = cluster.profile.figures[f"gemm_{recipe}_efficiency"]
+    text = f"{_BLOCK_SCALED[recipe]} products are priced at {rate:.2f} of the rate with one scale a tensor, from kernels timed alone"
+    return [("fp8_not_validated", f"{text}: no published AMD run validates them")]
+
+
 def performance_warnings(
     arch: Architecture, config: TrainingConfig, cluster: Cluster, placement: Placement, stages: tuple[StageCost, ...]
 ) -> Warnings:
     """(code, text) of everything a reader must know beside the figures."""
     found = _expert_warnings(config, cluster, placement) if arch.is_moe else []
+    found += _precision_warnings(config, cluster)
     host_ratio = max(stage.host_ratio for stage in stages)
     if host_ratio > LAUNCH_BOUND_RATIO:
         text = f"the CPU needs {host_ratio:.1f}x the GPU's time to launch kernels: NUMA binding and a larger MBS matter"
