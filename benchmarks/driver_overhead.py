@@ -52,9 +52,9 @@ class Meter(FullEvaluator):
             self._depth -= 1
             self.cpu_s += (time.thread_time() - began_s) if self._depth == 0 else 0.0
 
-    def evaluate(self, trial: TrialConfig) -> EvaluationResult:
+    def evaluate(self, trial: TrialConfig, **how: Any) -> EvaluationResult:
         """Metered."""
-        found: EvaluationResult = self.metered(lambda: super(Meter, self).evaluate(trial))
+        found: EvaluationResult = self.metered(lambda: super(Meter, self).evaluate(trial, **how))
         return found
 
     def fits(self, trial: TrialConfig) -> bool:

@@ -28,6 +28,8 @@ INPUTS: dict[str, str] = {
     "scratchpad": "notes of earlier rounds; data, not instructions",
 }
 """Inputs of a round by name, with what each is. The planner gets all but `plan`."""
+FACTS = {"architecture": "get_architecture", "cluster": "get_cluster", "axes": "get_legal_axes"}
+"""Inputs that are the result of a tool."""
 
 
 def _knobs(trial: Mapping[str, Any]) -> str:
@@ -51,22 +53,6 @@ def history_text(records: Sequence[TrialRecord]) -> str:
     return "\n".join(lines[:SHOWN_TRIALS] + ([f"... and {more} more, worse; get_history lists them"] if more > 0 else []))
 
 
-def _incumbent(session: TuningSession) -> dict[str, Any]:
-    """The best trial explained; without one, the trial that is closest to fit."""
-    best = session.best().best
-    records = ranked(session.history())
-    trial_id = best.trial_id if best is not None else next((record.trial_id for record in records if record.result.legal), None)
-    if trial_id is None:
-        return {}
-    tools = bind(ToolContext(session=session), {"explain_trial": TOOLS["explain_trial"]})
-    try:
-        explained = tools["explain_trial"](trial_id=trial_id).model_dump(mode="json", exclude={"next"})
-    except PrimusMcpError as error:
-        explained = {"trial_id": trial_id, "unknown": str(error)}
-    record = next(record for record in records if record.trial_id == trial_id)
-    return {"is_candidate": best is not None, "changes": record.trial, **_numbers(record.result), **explained}
-
-
 def _numbers(result: EvaluationResult) -> dict[str, Any]:
     names = ("tokens_per_s_per_gpu", "iteration_ms", "memory_per_gpu_gb", "mfu", "bubble_ratio", "comm_exposed_ms", "micro_batches", "dp")
     return {name: getattr(result, name) for name in names}
@@ -78,6 +64,54 @@ def budget_left(session: TuningSession) -> dict[str, float]:
     names = ("max_proposals", "max_perf_calls", "max_benchmark_calls", "max_rounds", "max_llm_calls", "max_tokens", "max_usd")
     found = {name: rows[name] for name in names}
     return {name: left for name, left in found.items() if left is not None}
+
+
+class Briefings:
+    """What each round of a session gets to work with; what no round changes, and the explanation of an incumbent, is worked out once."""
+
+    def __init__(self, session: TuningSession) -> None:
+        self._session = session
+        self._facts: dict[str, Any] = {}
+        self._explained: dict[str, dict[str, Any]] = {}
+
+    def _known_facts(self) -> dict[str, Any]:
+        if not self._facts:
+            tools = bind(ToolContext(session=self._session), {name: TOOLS[name] for name in FACTS.values()})
+            self._facts = {name: tools[tool]().model_dump(mode="json", exclude={"next"}) for name, tool in FACTS.items()}
+        return self._facts
+
+    def _explanation(self, record: TrialRecord) -> dict[str, Any]:
+        """Kept of the last incumbent: neighbours are priced without the log, so their prices are what they were."""
+        if record.key not in self._explained:
+            tools = bind(ToolContext(session=self._session), {"explain_trial": TOOLS["explain_trial"]})
+            try:
+                answer = tools["explain_trial"](trial_id=record.trial_id)
+            except PrimusMcpError as error:
+                return {"trial_id": record.trial_id, "unknown": str(error)}
+            self._explained = {record.key: answer.model_dump(mode="json", exclude={"next"})}
+        return self._explained[record.key]
+
+    def _incumbent(self) -> dict[str, Any]:
+        """The best trial explained; without one, the trial that is closest to fit."""
+        best = self._session.best().best
+        records = ranked(self._session.history())
+        record = next((one for one in records if (one.trial_id == best.trial_id if best is not None else one.result.legal)), None)
+        if record is None:
+            return {}
+        return {"is_candidate": best is not None, "changes": record.trial, **_numbers(record.result), **self._explanation(record)}
+
+    def inputs(self, *, plan: str) -> dict[str, Any]:
+        """Under the names of INPUTS."""
+        session, facts = self._session, self._known_facts()
+        incumbent = presentable(self._incumbent())
+        texts = {
+            "briefing": _briefing(session, incumbent),
+            "plan": plan,
+            "history": history_text(session.history()),
+            "scratchpad": session.scratchpad.read()[-SHOWN_SCRATCHPAD:],
+        }
+        given = {**facts, "incumbent": incumbent, **{name: clean(text) for name, text in texts.items()}}
+        return {name: given[name] for name in INPUTS}
 
 
 def _briefing(session: TuningSession, incumbent: Mapping[str, Any]) -> str:
@@ -97,25 +131,3 @@ def _briefing(session: TuningSession, incumbent: Mapping[str, Any]) -> str:
         gain = f"{entry['gain']:+.1%}" if entry.get("gain") is not None else f"{entry['tokens_per_s_per_gpu']:,.0f} tokens/s/GPU"
         lines.append(f"- one step away: {_knobs(entry['change'])} gives {gain}")
     return "\n".join(lines)
-
-
-def round_inputs(session: TuningSession, *, plan: str) -> dict[str, Any]:
-    """What a round gets to work with, under the names of INPUTS."""
-    context = ToolContext(session=session)
-    tools = bind(context, {name: TOOLS[name] for name in ("get_architecture", "get_cluster", "get_legal_axes")})
-    facts = {name: function().model_dump(mode="json", exclude={"next"}) for name, function in tools.items()}
-    incumbent = _incumbent(session)
-    return dict(
-        presentable(
-            {
-                "briefing": _briefing(session, incumbent),
-                "plan": plan,
-                "architecture": facts["get_architecture"],
-                "cluster": facts["get_cluster"],
-                "axes": facts["get_legal_axes"],
-                "incumbent": incumbent,
-                "history": history_text(session.history()),
-                "scratchpad": session.scratchpad.read()[-SHOWN_SCRATCHPAD:],
-            }
-        )
-    )

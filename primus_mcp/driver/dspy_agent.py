@@ -7,13 +7,14 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from primus_mcp.driver.belt import SearchTool
 from primus_mcp.driver.briefing import INPUTS
 from primus_mcp.driver.desk import Desk
 from primus_mcp.driver.dspy_model import language_model, reply_of
-from primus_mcp.driver.prompts import planner_instructions, search_instructions
+from primus_mcp.driver.prompts import planner_instructions, search_instructions, where_it_stands
 from primus_mcp.driver.sandbox import SandboxError, Sandboxes
 from primus_mcp.driver.settings import LanguageModel
 from primus_mcp.driver.stops import Stop, ToolFailedError
@@ -42,14 +43,15 @@ class DspyAgent:
         self._model, self._desk, self._extras, self._sandboxes = model, desk, extras, sandboxes
         self._lm = language_model(model, desk=desk)
         self._sub_lm = language_model(model)
-        self._described: dict[SearchTool, Any] = {}
+        self._rounds: _Rounds | None = None
+        self._chat: Any = None
         self.method: Method = "rlm" if sandboxes is not None else "react"
         self.name = self.method
         self.ask: Callable[[str, str], LlmReply] | None = self._ask
 
     @contextmanager
     def _dspy(self, purpose: str) -> Any:
-        """DSPy with this model, a chat format without a second try behind our back, and every failure turned into a Stop."""
+        """DSPy with this model and our chat format, and every failure turned into a Stop."""
         import dspy
         from dspy.primitives.code_interpreter import CodeInterpreterError
         from dspy.utils.exceptions import AdapterParseError
@@ -57,9 +59,9 @@ class DspyAgent:
         self._lm.purpose = purpose
         quiet = logging.getLogger("dspy")
         level, quiet.level = quiet.level, logging.ERROR
-        adapter = dspy.ChatAdapter(use_json_adapter_fallback=False)
+        self._chat = self._chat or _system_text_once(dspy)
         try:
-            with dspy.context(lm=self._lm, adapter=adapter, disable_history=False, track_usage=False):
+            with dspy.context(lm=self._lm, adapter=self._chat, disable_history=False, max_history_size=1, track_usage=False):
                 yield dspy
         except AdapterParseError:
             raise Stop("the model's reply could not be read", scope="round", cause="reply") from None
@@ -89,23 +91,18 @@ class DspyAgent:
     def search(self, inputs: Mapping[str, Any], tools: Mapping[str, SearchTool], max_iterations: int) -> str:
         """One round by the method that works here."""
         with self._dspy("rlm") as dspy:
-            fields = {name: (_type_of(value), dspy.InputField(desc=INPUTS[name])) for name, value in inputs.items()}
-            output = {"summary": (str, dspy.OutputField(desc="what was tried, what helped and why, what to try next; at most 10 lines"))}
-            instructions = search_instructions(self.method, tuple(tools), self._extras, briefing=str(inputs["briefing"]))
-            signature = dspy.Signature({**fields, **output}, instructions)
-            round_ = _rlm if self.method == "rlm" else _react
-            module = round_(dspy, signature, self._with_schemas(dspy, tools), max_iterations, self._sandboxes)
-            return str(module(**inputs).summary)
+            if self._rounds is None or self._rounds.tools is not tools:
+                self._rounds = self._built(dspy, inputs, tools)
+            return str(self._rounds.run(inputs, max_iterations).summary)
         return ""
 
-    def _with_schemas(self, dspy: Any, tools: Mapping[str, SearchTool]) -> Mapping[str, Any]:
-        """DSPy's description of each tool, worked out once for all rounds."""
-        if self.method != "rlm":
-            return tools
-        for tool in tools.values():
-            if tool not in self._described:
-                self._described[tool] = dspy.Tool(tool)
-        return {name: self._described[tool] for name, tool in tools.items()}
+    def _built(self, dspy: Any, inputs: Mapping[str, Any], tools: Mapping[str, SearchTool]) -> _Rounds:
+        """The module of all rounds: what DSPy derives from signatures and tools is the same in each of them."""
+        fields = {name: (_type_of(value), dspy.InputField(desc=INPUTS[name])) for name, value in inputs.items()}
+        output = {"summary": (str, dspy.OutputField(desc="what was tried, what helped and why, what to try next; at most 10 lines"))}
+        signature = dspy.Signature({**fields, **output}, search_instructions(self.method, tuple(tools), self._extras))
+        module, predictor = (_rlm if self.method == "rlm" else _react)(dspy, signature, tools, self._sandboxes)
+        return _Rounds(tools=tools, module=module, predictor=predictor)
 
     def _ask(self, prompt: str, system: str) -> LlmReply:
         """For query_llm, which is budgeted and recorded as a tool call. Raises InputError."""
@@ -139,17 +136,19 @@ def _tolerant(dspy: Any, predict: Any, salvage: Callable[[str], Any]) -> Any:
     from dspy.utils.exceptions import AdapterParseError
 
     class Tolerant(dspy.Module):  # type: ignore[misc]
+        """`begin` puts what is true of this round at the end of instructions that stay the same."""
+
         def __init__(self) -> None:
             super().__init__()
-            self.predict, self.bad = predict, 0
+            self.predict, self.signature, self.bad = predict, predict.signature, 0
 
-        @property
-        def signature(self) -> Any:
-            return self.predict.signature
+        def begin(self, present: str) -> None:
+            lasting = self.predict.signature
+            self.signature, self.bad = lasting.with_instructions(f"{lasting.instructions}\n\n{present}"), 0
 
         def forward(self, **inputs: Any) -> Any:
             try:
-                answer = self.predict(**inputs)
+                answer = self.predict(**{"signature": self.signature, **inputs})
             except AdapterParseError as error:
                 self.bad += 1
                 if self.bad >= MAX_BAD_REPLIES:
@@ -159,6 +158,45 @@ def _tolerant(dspy: Any, predict: Any, salvage: Callable[[str], Any]) -> Any:
             return answer
 
     return Tolerant()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rounds:
+    """One DSPy module that runs every round with `tools`."""
+
+    tools: Mapping[str, SearchTool]
+    module: Any
+    predictor: Any
+
+    def run(self, inputs: Mapping[str, Any], max_iterations: int) -> Any:
+        """A round from nothing but its inputs."""
+        self.module.max_iters = max_iterations
+        self.predictor.begin(where_it_stands(str(inputs["briefing"])))
+        return self.module(**inputs)
+
+
+def _checked_by_the_belt(dspy: Any, tool: SearchTool) -> Any:
+    """DSPy's description of a tool, whose arguments the belt checks: DSPy would build a model and a JSON schema validator in every call."""
+
+    class BeltTool(dspy.Tool):  # type: ignore[misc]
+        def __call__(self, **arguments: Any) -> Any:
+            return self.func(**arguments)
+
+    return BeltTool(tool)
+
+
+def _system_text_once(dspy: Any) -> Any:
+    """DSPy's chat format, without a second try behind our back, that writes the system text of a round once."""
+
+    class Chat(dspy.ChatAdapter):  # type: ignore[misc]
+        written: tuple[Any, str] = (None, "")
+
+        def format_system_message(self, signature: Any) -> str:
+            if self.written[0] is not signature:
+                self.written = signature, super().format_system_message(signature)
+            return self.written[1]
+
+    return Chat(use_json_adapter_fallback=False)
 
 
 def _canned(dspy: Any) -> Any:
@@ -171,7 +209,7 @@ def _canned(dspy: Any) -> Any:
     return Canned()
 
 
-def _rlm(dspy: Any, signature: Any, tools: Mapping[str, Any], max_iterations: int, sandboxes: Sandboxes | None) -> Any:
+def _rlm(dspy: Any, signature: Any, tools: Mapping[str, SearchTool], sandboxes: Sandboxes | None) -> tuple[Any, Any]:
     """Code in the sandbox; its own sub-models are off (`max_llm_calls=0`): `query_llm` is budgeted, they are not."""
     assert sandboxes is not None
 
@@ -179,10 +217,8 @@ def _rlm(dspy: Any, signature: Any, tools: Mapping[str, Any], max_iterations: in
         return sandboxes.take()
 
     factory.execution_instructions = dspy.PythonInterpreter.execution_instructions  # type: ignore[attr-defined]
-    functions = list(tools.values())
-    rlm = dspy.RLM(
-        signature, max_iters=max_iterations, max_llm_calls=0, max_output_chars=MAX_OUTPUT, tools=functions, interpreter_factory=factory
-    )
+    functions = [_checked_by_the_belt(dspy, tool) for tool in tools.values()]
+    rlm = dspy.RLM(signature, max_llm_calls=0, max_output_chars=MAX_OUTPUT, tools=functions, interpreter_factory=factory)
 
     def salvage(reply: str) -> Any:
         code = _code_in(reply)
@@ -190,19 +226,19 @@ def _rlm(dspy: Any, signature: Any, tools: Mapping[str, Any], max_iterations: in
 
     rlm.generate_action = _tolerant(dspy, rlm.generate_action, salvage)
     rlm.extract = _canned(dspy)
-    return rlm
+    return rlm, rlm.generate_action
 
 
-def _react(dspy: Any, signature: Any, tools: Mapping[str, SearchTool], max_iterations: int, _: Sandboxes | None) -> Any:
+def _react(dspy: Any, signature: Any, tools: Mapping[str, SearchTool], _: Sandboxes | None) -> tuple[Any, Any]:
     """The same tools, called one at a time; nothing that the model writes is run."""
-    react = dspy.ReAct(signature, tools=[_observed(tool) for tool in tools.values()], max_iters=max_iterations)
+    react = dspy.ReAct(signature, tools=[_observed(tool) for tool in tools.values()])
 
     def salvage(_: str) -> Any:
         return dspy.Prediction(next_thought="(the reply was not in the format)", next_tool_name="get_budget_status", next_tool_args={})
 
     react.react = _tolerant(dspy, react.react, salvage)
     react.extract = _canned(dspy)
-    return react
+    return react, react.react
 
 
 def _observed(tool: SearchTool) -> SearchTool:

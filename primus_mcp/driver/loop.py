@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 from primus_mcp.driver.agent import Agent
 from primus_mcp.driver.belt import Belt
-from primus_mcp.driver.briefing import round_inputs
+from primus_mcp.driver.briefing import Briefings
 from primus_mcp.driver.desk import LLM_BUDGETS, Desk, open_round
 from primus_mcp.driver.stops import Stop
 from primus_mcp.session import TuningSession
@@ -102,6 +102,7 @@ class Loop:
         self._session, self._desk, self._agent, self._patience = session, desk, agent, patience
         self._watch: Observer = observer or Nobody()
         self._belt = Belt(session, desk, ask_llm=agent.ask, on_trial=self._watch.trial)
+        self._briefings = Briefings(session)
         self._summaries: list[str] = []
 
     def run(self) -> SearchEnd:
@@ -123,7 +124,7 @@ class Loop:
 
     def _plan(self) -> str:
         """The plan, or nothing where the model made none: rounds do without."""
-        inputs = {name: value for name, value in round_inputs(self._session, plan="").items() if name != "plan"}
+        inputs = {name: value for name, value in self._briefings.inputs(plan="").items() if name != "plan"}
         try:
             plan = clean(self._agent.plan(inputs), MAX_SUMMARY * 2)
         except Stop as stop:
@@ -135,7 +136,7 @@ class Loop:
 
     def _round(self, plan: str) -> None:
         """One round; whatever the model does, it is closed, and only a stop of the stage goes on to the caller."""
-        inputs = self._desk.begin_round(lambda: {**round_inputs(self._session, plan=plan), "rate": _rate(self._session)})
+        inputs = self._desk.begin_round(lambda: {**self._briefings.inputs(plan=plan), "rate": _rate(self._session)})
         self._watch.round_started(self._desk.round_index)
         given = {name: value for name, value in inputs.items() if name != "rate"}
         ending: Stop | None = None

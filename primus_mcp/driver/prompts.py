@@ -27,7 +27,12 @@ def planner_instructions(extras: Sequence[str]) -> str:
     return f"{_text('planner')}\n\n{_text('guide')}{_extras(extras)}"
 
 
-def search_instructions(method: str, tools: Sequence[str], extras: Sequence[str], *, briefing: str) -> str:
-    """A round's text: the task, how it is worked on here, and where the search stands."""
+def search_instructions(method: str, tools: Sequence[str], extras: Sequence[str]) -> str:
+    """What every round is told: the task, and how it is worked on here. Providers cache a text that begins alike."""
     off = "" if "evaluate_with_benchmark" in tools else "\nThis host cannot measure: there is no evaluate_with_benchmark."
-    return f"{_text('search')}\n\n{_METHODS[method]}{off}\n\nWhere the search stands\n{briefing}{_extras(extras)}"
+    return f"{_text('search')}\n\n{_METHODS[method]}{off}{_extras(extras)}"
+
+
+def where_it_stands(briefing: str) -> str:
+    """What one round is told after that."""
+    return f"Where the search stands\n{briefing}"

@@ -9,14 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
-import threading
-from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from primus_mcp.driver.background import in_background
+from primus_mcp.driver.watchdog import Watchdog
 
 EXECUTION_LIMIT_S = 60.0
 """Seconds that generated code may run without calling a tool."""
@@ -30,32 +29,6 @@ _log = logging.getLogger(__name__)
 
 class SandboxError(Exception):
     """The sandbox cannot run here: what is missing and the remedy."""
-
-
-class Watchdog:
-    """Kills a process that stays silent for too long; paused while the host works on a tool call."""
-
-    def __init__(self, kill: Callable[[], None], limit_s: float) -> None:
-        self._kill, self._limit_s = kill, limit_s
-        self._timer: threading.Timer | None = None
-        self.fired = False
-
-    def _fire(self) -> None:
-        self.fired = True
-        self._kill()
-
-    def start(self) -> None:
-        """Begin to count, from zero."""
-        self.stop()
-        self._timer = threading.Timer(self._limit_s, self._fire)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def stop(self) -> None:
-        """Stop counting."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 def _fetch_runtime(command: list[str], runner: str) -> None:
@@ -78,42 +51,50 @@ def timed_interpreter(limit_s: float = EXECUTION_LIMIT_S) -> Any:
     class TimedInterpreter(dspy.PythonInterpreter):  # type: ignore[misc]
         """Generated code that never returns is killed; the session is lost then, the run is not."""
 
+        def __init__(self) -> None:
+            super().__init__()
+            self.watchdog = Watchdog(self._kill)
+            self._given: dict[str, Any] = {}
+
         def _kill(self) -> None:
             if self.deno_process is not None:
                 with suppress(OSError):
                     self.deno_process.kill()
 
         def start(self) -> None:
-            watchdog = Watchdog(self._kill, START_LIMIT_S)
-            watchdog.start()
+            self.watchdog.start(START_LIMIT_S)
             try:
                 super().start()
             finally:
-                watchdog.stop()
-
-        def execute(self, code: str, variables: dict[str, Any] | None = None) -> Any:
-            self.start()
-            self.watchdog = Watchdog(self._kill, limit_s)
-            self.watchdog.start()
-            try:
-                return super().execute(code, variables)
-            finally:
                 self.watchdog.stop()
 
-        def invoke_tool(self, tool_name: str, kwargs: dict[str, Any]) -> Any:
-            self.watchdog.stop()
-            result = super().invoke_tool(tool_name, kwargs)
-            self.watchdog.start()
+        def execute(self, code: str, variables: dict[str, Any] | None = None) -> Any:
+            """Variables keep their values from one execution to the next, as all others: they are sent once, not with every code."""
+            self.start()
+            new = {name: value for name, value in (variables or {}).items() if name not in self._given or self._given[name] is not value}
+            self.watchdog.start(limit_s)
+            try:
+                result = super().execute(code, new)
+            finally:
+                self.watchdog.stop()
+            self._given |= new
             return result
 
+        def invoke_tool(self, tool_name: str, kwargs: dict[str, Any]) -> Any:
+            """The host's own time does not count; code that goes on after a refused call is watched again."""
+            self.watchdog.stop()
+            try:
+                return super().invoke_tool(tool_name, kwargs)
+            finally:
+                self.watchdog.start(limit_s)
+
         def shutdown(self) -> None:
-            watchdog = Watchdog(self._kill, SHUTDOWN_LIMIT_S)
-            watchdog.start()
+            self.watchdog.start(SHUTDOWN_LIMIT_S)
             try:
                 with suppress(OSError, ValueError):
                     super().shutdown()
             finally:
-                watchdog.stop()
+                self.watchdog.close()
 
     interpreter = TimedInterpreter()
     interpreter.deno_command[2:2] = [f"--import-map={IMPORT_MAP}", "--cached-only"]

@@ -11,7 +11,7 @@ import pytest
 from driver_cases import ScriptedAgent, open_session
 
 from primus_mcp.driver.belt import SearchTool
-from primus_mcp.driver.briefing import INPUTS, SHOWN_TRIALS, history_text, round_inputs
+from primus_mcp.driver.briefing import INPUTS, SHOWN_TRIALS, Briefings, history_text
 from primus_mcp.driver.desk import Clock, Desk
 from primus_mcp.driver.loop import Loop, SearchEnd
 from primus_mcp.driver.stage import agent_summary
@@ -111,7 +111,7 @@ def test_a_round_sees_architecture_cluster_axes_history_notes_and_the_bottleneck
     session = open_session(tmp_path, budget={"max_rounds": 3})
     session.run_seeds()
     session.scratchpad.append("remember")
-    inputs = round_inputs(session, plan="the plan")
+    inputs = Briefings(session).inputs(plan="the plan")
     assert tuple(inputs) == tuple(INPUTS)
     best = session.best().best
     assert best is not None

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from driver_cases import open_session
 
-from primus_mcp.driver.prompts import planner_instructions, search_instructions
+from primus_mcp.driver.prompts import planner_instructions, search_instructions, where_it_stands
 from primus_mcp.errors import InputError
 from primus_mcp.space.knobs import KNOBS
 from primus_mcp.tools import LlmReply, ToolContext, bind
@@ -44,12 +44,14 @@ def test_the_planner_knows_every_knob_and_tool_the_guide_and_what_the_user_adds(
 
 
 def test_a_round_knows_how_it_works_here_where_it_stands_and_whether_it_can_measure() -> None:
-    text = search_instructions("rlm", ("evaluate_simulate",), [], briefing="12 trials so far")
+    text = search_instructions("rlm", ("evaluate_simulate",), ["our own rule"])
     assert "Python REPL" in text
     assert "there is no evaluate_with_benchmark" in text
-    assert text.endswith("12 trials so far")
-    assert "one tool at a time" in search_instructions("react", ("evaluate_with_benchmark",), [], briefing="")
-    assert "there is no" not in search_instructions("react", ("evaluate_with_benchmark",), [], briefing="").split("one tool at a time")[1]
+    assert text.endswith("From the user:\n- our own rule")
+    assert where_it_stands("12 trials so far").endswith("12 trials so far")
+    measuring = search_instructions("react", ("evaluate_with_benchmark",), [])
+    assert "one tool at a time" in measuring
+    assert "there is no evaluate" not in measuring
 
 
 def test_every_expert_is_there() -> None:
