@@ -203,7 +203,7 @@ PIPELINE |= {"framework": "Primus/Megatron-LM (Primus-pipeline)", "flags": "pp_a
 def test_an_example_is_read_as_it_was_at_the_date_of_the_run() -> None:
     old, new = case(PIPELINE).config, case(PIPELINE, released="2026-08").config
     assert (old.main_grad_bytes, old.main_param_bytes, old.exp_avg_bytes, old.exp_avg_sq_bytes) == (4, 4, 4, 4)
-    assert (old.recompute.granularity, old.dispatcher, old.grouped_gemm, old.cross_entropy_loss_fusion) == ("none", "alltoall", "te", False)
+    assert (old.recompute.granularity, old.dispatcher, old.grouped_gemm, old.cross_entropy_loss_fusion) == ("none", "alltoall", "te", True)
     assert (new.main_grad_bytes, new.exp_avg_bytes, new.recompute.granularity) == (2, 2, "full")
     assert (new.dispatcher, new.grouped_gemm, new.cross_entropy_loss_fusion) == ("deepep", "legacy", True)
 
