@@ -8,11 +8,15 @@ import shutil
 import subprocess
 from base64 import b64encode
 from hashlib import sha256
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
+from primus_mcp.cli.main import main
 from primus_mcp.errors import RunDirectoryError
 from primus_mcp.evaluation.result import EvaluationResult, ResultWarning
 from primus_mcp.reports.html import report_html
@@ -121,39 +125,92 @@ def test_every_chart_says_in_words_what_it_shows(tmp_path: Path) -> None:
     assert len(charts) >= 4 and all(chart["role"] == "img" and chart["aria-label"] for chart in charts)
 
 
+def browse(page: str, folder: Path, *, dark: bool = False) -> subprocess.CompletedProcess[str]:
+    """The page's document after a real browser has run it."""
+    file = folder / "browsed.html"
+    file.write_text(page, encoding="utf-8")
+    command = [str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr"]
+    command += ["--v=0", "--window-size=1200,900", *(["--blink-settings=preferredColorScheme=0"] if dark else [])]
+    command += [f"--user-data-dir={folder / 'profile'}", "--virtual-time-budget=10000", "--dump-dom", file.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 def test_a_browser_renders_five_thousand_hostile_trials_without_running_any(tmp_path: Path) -> None:
     records = [record(i, rate=None if i % 3 else 1000.0 + i, label=HOSTILE if i % 7 == 0 else f"seed {i}") for i in range(5000)]
-    page = tmp_path / "report.html"
-    page.write_text(report_html(read_report(folder_of(tmp_path, records, summary={"workload": HOSTILE}))), encoding="utf-8")
-    command = [
-        str(CHROMIUM),
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--enable-logging=stderr",
-        "--v=0",
-    ]
-    command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=10000", "--dump-dom", page.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    page = report_html(read_report(folder_of(tmp_path, records, summary={"workload": HOSTILE})))
+    assert len(page) < 5_000_000
+    done = browse(page, tmp_path)
     assert "200 of 5000 trials" in done.stdout, done.stderr[-2000:]
     assert "<title>owned" not in done.stdout
     assert done.stdout.count("<tr class=") == 200 and 'aria-sort="ascending"' in done.stdout
     assert "CONSOLE" not in done.stderr, [line for line in done.stderr.splitlines() if "CONSOLE" in line][:5]
 
 
-def test_every_chart_is_a_file_of_its_own_that_any_viewer_reads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from xml.etree import ElementTree
+PROBE = """<script>addEventListener("load", () => {
+  const styleOf = (one, name) => getComputedStyle(one)[name];
+  const texts = (svg) => [...svg.querySelectorAll("text")].filter((one) => one.textContent);
+  const boxes = (svg) => texts(svg).map((one) => [one.textContent, one.getBoundingClientRect()]);
+  const meet = ([, a], [, b]) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3;
+  const charts = [...document.querySelectorAll("figure svg")].map((svg) => ({
+    name: svg.getAttribute("aria-label"),
+    width: svg.getBoundingClientRect().width,
+    tips: svg.querySelectorAll("title").length,
+    texts: [...new Set(texts(svg).map((one) => styleOf(one, "fill")))],
+    marks: [...new Set([...svg.querySelectorAll("path:has(title)")].map((one) => styleOf(one, "fill")))],
+    meeting: boxes(svg).flatMap((one, i, all) => all.slice(0, i).filter((two) => meet(one, two)).map((two) => [one[0], two[0]])),
+  }));
+  document.title = "PROBE" + JSON.stringify({ ground: styleOf(document.body, "backgroundColor"), charts });
+})</script></body>"""
 
-    from primus_mcp.cli.main import main
 
-    folder = folder_of(tmp_path, [record(0, label=HOSTILE.replace("\u2028", ""), knobs={}), record(1, rate=1500.0)])
+def probe(page: str, folder: Path, *, dark: bool) -> Any:
+    """What a browser computes for the charts of a page; the policy of the page, which admits no probe, is taken out."""
+    bare = re.sub(r"<meta http-equiv=[^>]*>", "", page).replace("</body>", PROBE)
+    found = re.search(r"<title>PROBE(.*?)</title>", browse(bare, folder, dark=dark).stdout, re.DOTALL)
+    assert found is not None
+    return json.loads(unescape(found[1]))
+
+
+def luminance(color: str) -> float:
+    return sum(int(part) for part in re.findall(r"\d+", color)[:3]) / (3 * 255)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_charts_are_readable_in_light_and_in_dark_with_tips_and_no_text_over_another(dark: bool, tmp_path: Path) -> None:
+    records = [record(0, knobs={}), *(record(i, rate=None if i % 5 == 0 else 1000.0 + i, label="long " * 30) for i in range(1, 40))]
+    page = report_html(read_report(folder_of(tmp_path, records, summary={"workload": "w", "memory_cap_gb": 259.0})))
+    seen = probe(page, tmp_path, dark=dark)
+    assert luminance(seen["ground"]) < 0.1 if dark else luminance(seen["ground"]) > 0.9
+    assert len(seen["charts"]) == 5
+    for chart in seen["charts"]:
+        assert chart["tips"] > 0 and chart["width"] > 700, chart
+        assert not chart["meeting"], (chart["name"], chart["meeting"])
+        inks = [color for color in (*chart["texts"], *chart["marks"]) if color != seen["ground"] and color != "none"]
+        assert inks and all(abs(luminance(color) - luminance(seen["ground"])) > 0.3 for color in inks), chart
+
+
+def test_every_chart_of_the_page_is_two_files_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = folder_of(tmp_path, [record(0, label=HOSTILE, knobs={}), record(1, rate=1500.0)])
     page = report_html(read_report(folder))
     assert main(["report", str(folder), "--charts", str(tmp_path / "charts")]) == 0
-    files = sorted((tmp_path / "charts").glob("*.svg"))
-    assert len(files) == sum(tag == "svg" for tag, _ in tags(page)) and str(files[0]) in capsys.readouterr().out
-    for file in files:
-        assert re.fullmatch(r"\d\d-[a-z0-9-]+\.svg", file.name)
-        root = ElementTree.fromstring(file.read_text(encoding="utf-8"))
-        assert root.tag.endswith("svg") and not [node for node in root.iter() if node.tag.endswith("script")]
+    drawings, pictures = sorted((tmp_path / "charts").glob("*.svg")), sorted((tmp_path / "charts").glob("*.png"))
+    assert len(drawings) == sum(tag == "svg" for tag, _ in tags(page)) and [one.stem for one in drawings] == [one.stem for one in pictures]
+    told = capsys.readouterr().out
+    assert all(str(file) in told for file in (*drawings, *pictures))
+    for drawing, picture in zip(drawings, pictures, strict=True):
+        assert re.fullmatch(r"\d\d-[a-z0-9-]+\.svg", drawing.name)
+        assert ElementTree.fromstring(drawing.read_text(encoding="utf-8")).tag.endswith("svg")
+        assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_numbers_that_are_none_in_a_log_do_not_break_the_page(tmp_path: Path) -> None:
+    line = (
+        record(1, rate=2000.0)
+        .model_dump_json()
+        .replace("400.0", "NaN")
+        .replace('"tokens_per_s_per_gpu":2000.0', '"tokens_per_s_per_gpu":Infinity')
+    )
+    page = report_html(read_report(folder_of(tmp_path, [record(0, knobs={})], tail=line + "\n")))
+    assert page.count("<svg") >= 3

@@ -80,9 +80,10 @@ def _share(group: Element) -> None:
 
 
 def _elements(root: Element) -> Iterator[Element]:
-    """Every element but the empty frames of groups, which are taken out."""
+    """Every element that is seen: empty frames of groups, and labels that had no room, are taken out."""
     for parent in list(root.iter()):
         for child in list(parent):
-            if child.get("class") in ("background", "foreground") and not {"fill", "stroke"} & set(child.attrib):
+            frame = child.get("class") in ("background", "foreground") and not {"fill", "stroke"} & set(child.attrib)
+            if frame or child.get("opacity") == "0":
                 parent.remove(child)
     return root.iter()

@@ -107,7 +107,7 @@ def config() -> dict[str, Any]:
             "labelPadding": 5,
             "titlePadding": 8,
         },
-        "axisQuantitative": {"ticks": False, "domain": False, "tickCount": 6},
+        "axisQuantitative": {"labelFlush": False, "ticks": False, "domain": False, "tickCount": 6},
         "legend": {
             "aria": False,
             "orient": "bottom",
