@@ -56,7 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--front", action="store_true", help="also the fastest configuration under ever less memory, and what cannot be beaten"
     )
-    parser.add_argument("--sensitivity", action="store_true", help="how sure the winner is: one step on each knob, +-20%% on each rate")
+    parser.add_argument(
+        "--sensitivity", action="store_true", help="how sure the winner is: one step on each knob, each rate off by --swing"
+    )
+    parser.add_argument("--swing", type=positive_number, metavar="PERCENT", help="with --sensitivity: 1 to 50 (default 20)")
     parser.add_argument("--target-tokens", metavar="N", help="tokens to train, for example 1T: days and dollars of each configuration")
     parser.add_argument("--deadline", metavar="DAYS", help="for example 30d, with --target-tokens: how many of the swept nodes it takes")
     parser.add_argument(
@@ -150,6 +153,7 @@ def run(arguments: argparse.Namespace) -> int:
     from primus_mcp.reports.sweep_text import sensitivity_text, sweep_text
 
     tokens, days = _target(arguments)
+    _swing(arguments)
     directory = _out_dir(arguments)
     found: list[tuple[Problem, SweepResult, Sensitivity | None]] = []
     for problem in (_widened(problem, arguments) for problem in problems(arguments)):
@@ -197,7 +201,30 @@ def _sensitivity(problem: Problem, result: SweepResult, arguments: argparse.Name
     assert isinstance(problem.evaluator, FullEvaluator)
     allowed = asked_for(problem.evaluator, _only(arguments) or (), arguments.where or "")
     centre, *rivals = (TrialConfig(**one.trial) for one in result.top)
-    return sensitivity(problem.evaluator, centre, rivals=rivals[:4], allowed=allowed, gemm_backend=arguments.gemm_backend, ranges=True)
+    return sensitivity(
+        problem.evaluator,
+        centre,
+        rivals=rivals[:4],
+        allowed=allowed,
+        gemm_backend=arguments.gemm_backend,
+        ranges=True,
+        swing=_swing(arguments),
+    )
+
+
+def _swing(arguments: argparse.Namespace) -> float:
+    """The share that --swing says in percent. Raises InputError."""
+    from primus_mcp.search.sensitivity import LEAST_SWING, MOST_SWING, SWING
+
+    if arguments.swing is None:
+        return SWING
+    if not arguments.sensitivity:
+        raise InputError("is given without --sensitivity", where="--swing", remedy="give both")
+    share: float = arguments.swing / 100
+    if not LEAST_SWING <= share <= MOST_SWING:
+        wanted = f"write a percentage from {100 * LEAST_SWING:g} to {100 * MOST_SWING:g}"
+        raise InputError(f"{arguments.swing:g} is no share of a rate", where="--swing", remedy=wanted)
+    return share
 
 
 def _points(found: Iterable[tuple[Problem, SweepResult, object]], arguments: argparse.Namespace, tokens: float | None) -> list[FrontPoint]:

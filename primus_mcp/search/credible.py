@@ -18,7 +18,7 @@ import yaml
 from primus_mcp.errors import PrimusMcpError
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.hardware import Cluster
-from primus_mcp.inputs.hardware_files import catalogue_document
+from primus_mcp.inputs.hardware_files import catalogue_document, gpu_names
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.ops.backend import GemmBackend
 from primus_mcp.search.workers import begin_worker, interrupts_held, workers_alive
@@ -30,6 +30,7 @@ SHOWN = 10
 """Constants with the largest effect on the centre; the others are left out."""
 LAUNCHES = "launches"
 """Counts of kernels, which are taken low and high together: each alone is small, and they were counted in the same way."""
+_MAX_DERIVATIONS = 5
 _MEMOISED = ("primus_mcp.projection.layers", "primus_mcp.projection.ops", "primus_mcp.projection.performance")
 
 
@@ -57,19 +58,60 @@ class Effect:
 
 
 def _ranged(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], float, float]]:
+    for place, entry in _entries(node, path):
+        low, high = entry.get("range", (0.0, 0.0))
+        if low < high and isinstance(entry.get("value"), int | float):
+            yield place, float(low), float(high)
+
+
+def _entries(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
+    """(keys, entry) of every figure below a node, stated or derived."""
     if not isinstance(node, Mapping):
         return
-    if "value" in node:
-        low, high = node.get("range", (0.0, 0.0))
-        if low < high and isinstance(node["value"], int | float):
-            yield path, float(low), float(high)
+    if "value" in node or "derived_from" in node:
+        yield path, node
         return
     for key, value in node.items():
-        yield from _ranged(value, (*path, str(key)))
+        yield from _entries(value, (*path, str(key)))
+
+
+def _origin(file: str, path: tuple[str, ...]) -> tuple[str, tuple[str, ...], float, float] | None:
+    """Where a figure is stated, through its sibling rules, and the range there; None where none is given."""
+    for _ in range(_MAX_DERIVATIONS):
+        node: Any = catalogue_document(file)
+        for key in path:
+            node = node.get(key) if isinstance(node, Mapping) else None
+        if not isinstance(node, Mapping):
+            return None
+        if "derived_from" not in node:
+            return next(((file, place, low, high) for place, low, high in _ranged(node, path)), None)
+        file = str(node["derived_from"])
+    return None
+
+
+def _in_force(cluster: Cluster) -> Iterator[tuple[str, tuple[str, tuple[str, ...], float, float]]]:
+    """(name, origin) of every rate and figure of the software profile with a range: its own, of the profile that it is like, of a sibling,
+    or of the vendor's family, in this order.
+    """
+    gpu, document = cluster.gpu.name, catalogue_document(cluster.gpu.name)
+    family = f"family_{document['vendor']}"
+    places: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for path, _ in _entries(catalogue_document(family).get("rates"), ("rates",)):
+        places[".".join(path[1:])] = (family, path)
+    for path, _ in _entries(catalogue_document(family).get("figures"), ("figures",)):
+        places[".".join(path)] = (family, path)
+    profiles = document["profiles"]
+    like = profiles[cluster.profile.name].get("like")
+    for name in (like, cluster.profile.name):
+        for path, _ in _entries(profiles.get(name), ("profiles", str(name))):
+            places[".".join(path[2:])] = (gpu, path)
+    for name, place in places.items():
+        if (origin := _origin(*place)) is not None:
+            yield name, origin
 
 
 def figures(cluster: Cluster) -> list[Figure]:
-    """Constants of the engine, and rates of the software profile in force that its GPU's own file states, with a range."""
+    """Constants of the engine, and rates of the software profile in force, wherever the catalogue states them, with a range."""
     engine = yaml.safe_load((files("primus_mcp.catalog") / "engine" / "time.yaml").read_text(encoding="utf-8"))
     found: list[Figure] = []
     counts = []
@@ -80,13 +122,11 @@ def figures(cluster: Cluster) -> list[Figure]:
             found.append(Figure(name=path[0], text=f"{path[0]} {low:g} to {high:g}", paths=((TIME_FILE, path, low, high),)))
     if counts:
         found.append(Figure(name=LAUNCHES, text="kernels a layer, all counts low to high", paths=tuple(counts)))
-    try:
-        profiles: Mapping[str, Any] = catalogue_document(cluster.gpu.name).get("profiles", {})
-    except KeyError:  # a GPU of the user's own
+    if cluster.gpu.name not in gpu_names():  # a GPU of the user's own: the catalogue has no ranges of it
         return found
-    for path, low, high in _ranged(profiles.get(cluster.profile.name), ("profiles", cluster.profile.name)):
-        name = ".".join(path[2:])
-        found.append(Figure(name=name, text=f"{name} {low:g} to {high:g}", paths=((cluster.gpu.name, path, low, high),)))
+    for name, (file, path, low, high) in _in_force(cluster):
+        of = "" if file == cluster.gpu.name else f" (of {file})"
+        found.append(Figure(name=name, text=f"{name} {low:g} to {high:g}{of}", paths=((file, path, low, high),)))
     return found
 
 

@@ -1,4 +1,4 @@
-"""How sure the winner is: one step along every knob, and every uncertain rate 20% lower and higher, against its rivals."""
+"""How sure the winner is: one step along every knob, and every uncertain rate somewhat lower and higher, against its rivals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from primus_mcp.errors import PrimusMcpError
+from primus_mcp.errors import InputError, PrimusMcpError
 from primus_mcp.evaluation.evaluators import FullEvaluator
 from primus_mcp.evaluation.rank import is_candidate
 from primus_mcp.evaluation.result import EvaluationResult
@@ -20,7 +20,8 @@ from primus_mcp.search.credible import credible_effects
 from primus_mcp.search.neighbours import neighbours
 from primus_mcp.space.knobs import TrialConfig, set_knobs
 
-SWING = 0.2
+SWING, LEAST_SWING, MOST_SWING = 0.2, 0.01, 0.5
+"""Share by which uncertain rates are taken lower and higher, unless another is asked for, and what may be asked for."""
 BAND = 0.03
 """Configurations whose throughput differs by less than this are not told apart by the model."""
 MAX_RIVALS = 8
@@ -43,7 +44,7 @@ class Step(_Record):
 
 class Swing(_Record):
     """One uncertain figure at two values: the centre's throughput, and the place of who leads then. `ends`: the values in words, which are
-    (1 - SWING) and (1 + SWING) of today's, or the ends of the range that the catalogue states.
+    (1 - swing) and (1 + swing) of today's, or the ends of the range that the catalogue states.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Sensitivity(_Record):
 
     trial: dict[str, Any]
     tokens_per_s_per_gpu: float
+    swing: float = Field(default=SWING, description="share by which each uncertain rate is lower and higher")
     steps: list[Step] = Field(description="best first; those that do not run or fit last")
     swings: list[Swing] = Field(description="largest effect first")
     rivals: list[Rival] = Field(description="the centre first")
@@ -110,15 +112,15 @@ RATES: Mapping[str, tuple[str, Callable[[SoftwareProfile, float], SoftwareProfil
 IMBALANCE = ("imbalance", "load of the busiest expert rank")
 
 
-def _swings(cluster: Cluster, *, moe: bool) -> Iterator[tuple[str, str, float, Cluster, float]]:
+def _swings(cluster: Cluster, swing: float, *, moe: bool) -> Iterator[tuple[str, str, float, Cluster, float]]:
     """(name, text, factor, cluster with the changed profile, factor on the expert load)."""
     for name, (text, change) in RATES.items():
         if not moe and name in ("grouped_gemm", "all_to_all", "deepep"):
             continue
-        for factor in (1 - SWING, 1 + SWING):
+        for factor in (1 - swing, 1 + swing):
             yield name, text, factor, replace(cluster, profile=change(cluster.profile, factor)), 1.0
     if moe:
-        for factor in (1 - SWING, 1 + SWING):
+        for factor in (1 - swing, 1 + swing):
             yield *IMBALANCE, factor, cluster, factor
 
 
@@ -164,6 +166,21 @@ def _rate(evaluator: FullEvaluator, config: TrainingConfig, cluster: Cluster, lo
     return project_performance(evaluator.workload.architecture, changed, cluster, gemm_backend=backend).tokens_per_s_per_gpu
 
 
+_Compared = tuple[str, TrialConfig, TrainingConfig]
+
+
+def _compared(evaluator: FullEvaluator, centre: TrialConfig, rivals: Sequence[TrialConfig], steps: Sequence[Step]) -> list[_Compared]:
+    """The centre, the rivals and the best steps, each once, with the names that the words call them by."""
+    named = [("the winner", centre), *((f"rival {i}", trial) for i, trial in enumerate(rivals, 1))]
+    named += [(step.label, TrialConfig(**step.trial)) for step in steps if step.ratio is not None]
+    configs: dict[str, _Compared] = {}
+    for label, trial in named:
+        legality = evaluator.rules.check(trial)
+        if legality.config is not None and len(configs) < MAX_RIVALS:
+            configs.setdefault(evaluator.key(trial), (label, trial, legality.config))
+    return list(configs.values())
+
+
 def sensitivity(
     evaluator: FullEvaluator,
     centre: TrialConfig,
@@ -172,30 +189,28 @@ def sensitivity(
     allowed: Allowed = lambda *_: True,
     gemm_backend: GemmBackend = "auto",
     ranges: bool = False,
+    swing: float = SWING,
 ) -> Sensitivity:
     """The centre's neighbourhood and what each uncertain rate does to it and to its rivals (the given ones, then its best steps).
 
+    `swing`: the share by which rates are taken lower and higher; raises InputError where it is not LEAST_SWING to MOST_SWING.
     `allowed`: steps that may be recommended, where not all may. `ranges`: also the constants of the catalogue over their credible ranges,
     which takes seconds and a process. Memory does not depend on rates, so what fits, fits under every swing;
     more expert load than balanced is not priced in memory here.
     """
+    if not LEAST_SWING <= swing <= MOST_SWING:
+        raise InputError(f"{swing:g} is not between {LEAST_SWING:g} and {MOST_SWING:g}", where="swing", remedy="0.2 is 20%")
     steps = one_steps(evaluator, centre, allowed)
-    named = [("the winner", centre), *((f"rival {i}", trial) for i, trial in enumerate(rivals, 1))]
-    named += [(step.label, TrialConfig(**step.trial)) for step in steps if step.ratio is not None]
-    configs: dict[str, tuple[str, TrialConfig, TrainingConfig]] = {}
-    for label, trial in named:
-        legality = evaluator.rules.check(trial)
-        if legality.config is not None and len(configs) < MAX_RIVALS:
-            configs.setdefault(evaluator.key(trial), (label, trial, legality.config))
-    chosen = list(configs.values())
+    chosen = _compared(evaluator, centre, rivals, steps)
     cluster = evaluator.cluster
     today = [_rate(evaluator, config, cluster, 1.0, gemm_backend) for _, _, config in chosen]
     by_name: dict[str, list[tuple[float, list[float]]]] = {}
     texts: dict[str, str] = {}
-    for name, text, factor, changed, load in _swings(cluster, moe=evaluator.workload.architecture.is_moe):
+    for name, text, factor, changed, load in _swings(cluster, swing, moe=evaluator.workload.architecture.is_moe):
         texts[name] = text
         by_name.setdefault(name, []).append((factor, [_rate(evaluator, config, changed, load, gemm_backend) for _, _, config in chosen]))
-    swings = [_swing(name, texts[name], by_name[name]) for name in by_name]
+    signs = (f"-{100 * swing:.3g}%", f"+{100 * swing:.3g}%")
+    swings = [_swing(name, texts[name], by_name[name], signs) for name in by_name]
     worlds = [today, *(rates for pair in by_name.values() for _, rates in pair)]
     if ranges:
         configs_only = [config for _, _, config in chosen]
@@ -203,7 +218,7 @@ def sensitivity(
             pair = [(0.0, list(effect.low)), (1.0, list(effect.high))]
             swings.append(_swing(f"range {effect.name}", effect.text, pair, ("at its low end", "at its high end")))
             worlds += [list(effect.low), list(effect.high)]
-    swings.sort(key=lambda swing: -abs(swing.high - swing.low))
+    swings.sort(key=lambda one: -abs(one.high - one.low))
     regrets = [max(1 - rates[i] / max(rates) for rates in worlds) for i in range(len(chosen))]
     near = [i for i, rate in enumerate(today) if rate >= max(today) * (1 - BAND)]
     robust = min(near, key=lambda i: (round(regrets[i], 4), -today[i], i))
@@ -216,6 +231,7 @@ def sensitivity(
     return Sensitivity(
         trial=set_knobs(centre),
         tokens_per_s_per_gpu=today[0],
+        swing=swing,
         steps=steps,
         swings=swings,
         rivals=found,
@@ -225,7 +241,7 @@ def sensitivity(
     )
 
 
-def _swing(name: str, text: str, pair: list[tuple[float, list[float]]], ends: tuple[str, str] = ("-20%", "+20%")) -> Swing:
+def _swing(name: str, text: str, pair: list[tuple[float, list[float]]], ends: tuple[str, str]) -> Swing:
     (_, low), (_, high) = sorted(pair)
     return Swing(
         name=name,

@@ -12,7 +12,7 @@ from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.inputs.cluster_file import StatedPrice
 from primus_mcp.search.pareto import FrontPoint, front_point
 from primus_mcp.search.prices import price_of
-from primus_mcp.search.sensitivity import Allowed, Sensitivity, sensitivity
+from primus_mcp.search.sensitivity import SWING, Allowed, Sensitivity, sensitivity
 from primus_mcp.search.sweep import Progress, condition_values, sweep
 from primus_mcp.search.sweep_choices import AT_REST
 from primus_mcp.search.sweep_result import SweepResult
@@ -99,14 +99,20 @@ def asked_for(evaluator: FullEvaluator, axes: Sequence[str], where: str) -> Allo
 
 
 def sureness(
-    evaluator: Evaluator, trial: TrialConfig, *, rivals: Sequence[TrialConfig] = (), axes: Sequence[str] = (), where: str = ""
+    evaluator: Evaluator,
+    trial: TrialConfig,
+    *,
+    rivals: Sequence[TrialConfig] = (),
+    axes: Sequence[str] = (),
+    where: str = "",
+    swing: float = SWING,
 ) -> Sensitivity:
     """See `sensitivity`; nothing outside of `axes` and `where` is recommended. Raises InputError where the configuration does not run."""
     full = analytic(evaluator)
     legality = full.rules.check(trial)
     if not legality.legal:
         raise InputError(f"this configuration is illegal: {legality.reason}", where="trial")
-    return sensitivity(full, trial, rivals=rivals, allowed=asked_for(full, axes, where))
+    return sensitivity(full, trial, rivals=rivals, allowed=asked_for(full, axes, where), swing=swing)
 
 
 def sureness_answer(evaluator: Evaluator, found: Sensitivity, *, shown: int = 8) -> dict[str, Any]:
@@ -118,10 +124,8 @@ def sureness_answer(evaluator: Evaluator, found: Sensitivity, *, shown: int = 8)
     return {
         "summary": found.text.splitlines(),
         "one_step": [{"step": step.label, "change": change, "throughput": step.ratio} for step, change in zip(steps, changed, strict=True)],
-        "rates": [
-            {"rate": swing.what, "at_minus_20_percent": swing.low / base, "at_plus_20_percent": swing.high / base}
-            for swing in found.swings[:shown]
-        ],
+        "rates": [{"rate": swing.what, "lower": swing.low / base, "higher": swing.high / base} for swing in found.swings[:shown]],
+        "rates_moved_by": found.swing,
     }
 
 

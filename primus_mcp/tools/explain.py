@@ -15,6 +15,7 @@ from primus_mcp.evaluation.rank import is_candidate
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.tables import verdict
 from primus_mcp.search.neighbours import neighbours
+from primus_mcp.search.sensitivity import LEAST_SWING, MOST_SWING, SWING
 from primus_mcp.search.sweep_tools import sureness, sureness_answer, with_rivals
 from primus_mcp.session import TuningSession
 from primus_mcp.space.knobs import TrialConfig, set_knobs
@@ -104,17 +105,22 @@ def _would_fit(session: TuningSession, trial: TrialConfig, own: EvaluationResult
     return _shown([(dict(fitting.change), fitting.result) for fitting in found], own)
 
 
-def _sensitivity(session: TuningSession, trial: TrialConfig, faster: list[tuple[dict[str, Any], EvaluationResult]]) -> dict[str, Any]:
+def _sensitivity(
+    session: TuningSession, trial: TrialConfig, faster: list[tuple[dict[str, Any], EvaluationResult]], swing: float
+) -> dict[str, Any]:
     """How sure the trial is against the faster changes found, which its words call by what they change."""
     changes = [change for change, _ in sorted(faster, key=lambda entry: -(entry[1].tokens_per_s_per_gpu or 0.0))[:RIVALS]]
     rivals = [trial.model_copy(update=change) for change in changes]
-    answer = sureness_answer(session.evaluator, sureness(session.evaluator, trial, rivals=rivals))
+    answer = sureness_answer(session.evaluator, sureness(session.evaluator, trial, rivals=rivals, swing=swing))
     return {**answer, "summary": [with_rivals(line, [json.dumps(change) for change in changes]) for line in answer["summary"]]}
 
 
 @tool("Explain a trial", toolset="inspect", read_only=True)
 def explain_trial(
-    context: ToolContext, trial_id: TrialId, sensitivity: Annotated[bool, Field(description="+-20% on uncertain rates")] = False
+    context: ToolContext,
+    trial_id: TrialId,
+    sensitivity: Annotated[bool, Field(description="also with uncertain rates off by swing")] = False,
+    swing: Annotated[float, Field(ge=LEAST_SWING, le=MOST_SWING)] = SWING,
 ) -> Explained:
     """Where a trial's time and memory go, and which single change fits or is faster (priced, not logged)."""
     session = context.session
@@ -135,6 +141,6 @@ def explain_trial(
         would_fit=_would_fit(session, trial, result),
         faster=_shown(faster, result),
         neighbours_priced=len(priced),
-        sensitivity=_sensitivity(session, trial, faster) if sensitivity and is_candidate(result) else None,
+        sensitivity=_sensitivity(session, trial, faster, swing) if sensitivity and is_candidate(result) else None,
         next="evaluate_simulate with the trial's changes and one of these" if priced else "get_legal_axes lists the legal values",
     )

@@ -199,7 +199,9 @@ class Explained(Result):
     would_fit: list[dict[str, Any]] = Field(description="single changes that fit, fastest first")
     faster: list[dict[str, Any]] = Field(description="single changes that are faster and fit")
     neighbours_priced: int
-    sensitivity: dict[str, Any] | None = Field(default=None, description="throughput of single steps and of rates 20% off, as a factor")
+    sensitivity: dict[str, Any] | None = Field(
+        default=None, description="throughput of single steps and of rates off by swing, as a factor"
+    )
 
 
 class Comparison(Result):

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from sweep_cases import evaluator
 
+from primus_mcp.errors import InputError
+from primus_mcp.inputs.catalogue import catalogue_yaml
+from primus_mcp.inputs.cluster import make_cluster
+from primus_mcp.inputs.hardware_files import catalogue_document
+from primus_mcp.search.credible import figures
 from primus_mcp.search.sensitivity import BAND, sensitivity
 from primus_mcp.space.knobs import TrialConfig
 
@@ -63,10 +69,45 @@ def test_constants_over_their_credible_ranges_count_too_and_today_is_untouched()
 
 
 def test_the_range_of_a_constant_is_what_the_catalogue_states() -> None:
-    from primus_mcp.inputs.cluster import make_cluster
-    from primus_mcp.search.credible import figures
-
     found = {figure.name: figure for figure in figures(make_cluster("mi355x"))}
     assert found["link_efficiency"].text == "link_efficiency 0.65 to 0.78"
     assert found["dp_overlap"].at(high=True)[("time", ("dp_overlap",))] >= found["dp_overlap"].at(high=False)[("time", ("dp_overlap",))]
     assert len(found["launches"].paths) > 20
+
+
+def test_a_smaller_swing_moves_less_and_names_itself_and_an_endless_one_is_refused() -> None:
+    price, centre = evaluator("llama3.1_8B", 1), TrialConfig(tp=1, pp=1, mbs=1)
+    narrow, wide = (sensitivity(price, centre, gemm_backend="roofline", swing=swing) for swing in (0.025, 0.5))
+    assert narrow.swings[0].ends == ("-2.5%", "+2.5%") and wide.swing == 0.5
+    by_name = {swing.name: swing for swing in wide.swings}
+    for swing in narrow.swings:
+        other = by_name[swing.name]
+        assert min(other.low, other.high) <= min(swing.low, swing.high) and max(swing.low, swing.high) <= max(other.low, other.high)
+    for bad in (0.0, -0.2, 0.51, float("nan"), float("inf")):
+        with pytest.raises(InputError, match="swing"):
+            sensitivity(price, centre, gemm_backend="roofline", swing=bad)
+
+
+@pytest.mark.parametrize("name", ["mi300x", "mi325x", "mi355x", "mi250x", "h100", "gb200"])
+def test_what_a_profile_inherits_has_its_range_where_it_is_stated(name: str) -> None:
+    cluster = make_cluster(name)
+    found = {figure.name: figure for figure in figures(cluster)}
+    for figure in found.values():
+        for file, keys, low, high in figure.paths:
+            node: object = catalogue_document(file) if file != "time" else catalogue_yaml("engine/time.yaml")
+            for key in keys:
+                node = node[key]  # type: ignore[index]
+            assert node["range"] == [low, high] and low < high  # type: ignore[index]
+    family = f"family_{cluster.gpu.vendor}"
+    step = found["figures.step_efficiency"]
+    assert step.paths[0][0] in (name, family) and found["launch_us"].paths[0][0] == family
+    assert sum(figure.paths[0][0] == family for figure in found.values()) > 10
+
+
+def test_a_family_constant_that_is_inherited_moves_the_throughput() -> None:
+    price = evaluator("mixtral_8x7B_v0.1", 1)
+    centre = TrialConfig(tp=1, pp=1, ep=8, expert_tensor_parallel_size=1, mbs=1)
+    names = {swing.name: swing for swing in sensitivity(price, centre, gemm_backend="roofline", ranges=True).swings}
+    swing = names["range figures.step_efficiency"]
+    assert swing.low < price.evaluate(centre).tokens_per_s_per_gpu < swing.high  # type: ignore[operator]
+    assert swing.what.endswith("(of family_amd)")

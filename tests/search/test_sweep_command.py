@@ -49,8 +49,9 @@ def test_formats_that_are_priced_alike_share_a_line(capsys: pytest.CaptureFixtur
 
 
 def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*SMALL, "--json", "--no-cache", "--top", "2"]) == 0
+    assert main([*SMALL, "--json", "--no-cache", "--top", "2", "--sensitivity", "--swing", "10"]) == 0
     document = json.loads(capsys.readouterr().out)
+    assert document["sweeps"][0]["sensitivity"]["swing"] == 0.1
     assert document["sweeps"][0]["proven"] and len(document["sweeps"][0]["top"]) == 2
 
 
@@ -67,6 +68,8 @@ def test_a_condition_that_nothing_meets_is_no_bug(capsys: pytest.CaptureFixture[
         ["--nodes", "0"],
         ["--nodes", "1,,2"],
         ["--deadline", "3d"],
+        ["--swing", "10"],
+        ["--sensitivity", "--swing", "51"],
         ["--target-tokens", "many"],
         ["--target-tokens", "1e300T"],
         ["--usd-per-gpu-hour", "1e6"],

@@ -36,7 +36,7 @@ def test_sensitivity_answers_in_few_characters_and_refuses_what_is_illegal() -> 
     price = evaluator("llama3.1_8B", 1)
     answer = sureness_answer(price, sureness(price, TrialConfig(tp=1, pp=1, mbs=1)))
     assert len(json.dumps(answer)) < 6000
-    assert all(swing["at_minus_20_percent"] > 0 for swing in answer["rates"])
+    assert all(swing["lower"] > 0 for swing in answer["rates"])
     with pytest.raises(InputError, match="illegal"):
         sureness(price, TrialConfig(tp=3))
 

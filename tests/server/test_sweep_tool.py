@@ -152,8 +152,8 @@ async def test_the_sureness_of_a_trial_names_what_each_step_changes(connect: Con
         await call(client, "open_session", **LLAMA)
         await call(client, "evaluate_simulate", config_json={"tp": 1, "mbs": 1})
         assert (await call(client, "explain_trial", trial_id=0))["sensitivity"] is None
-        told = (await call(client, "explain_trial", trial_id=0, sensitivity=True))["sensitivity"]
-        assert told["summary"]
+        told = (await call(client, "explain_trial", trial_id=0, sensitivity=True, swing=0.1))["sensitivity"]
+        assert told["summary"] and told["rates_moved_by"] == 0.1
         assert not [line for line in told["summary"] if "rival" in line or "winner" in line]
         for step in told["one_step"]:
             assert step["change"]
