@@ -19,14 +19,36 @@ _PLACED = frozenset({"tp", "pp", "ep", "cp", "vpp", "mbs", "gbs", "pp_schedule",
 _RESTING: Mapping[str, Any] = {"use_torch_fsdp2": False, "sync_free_stage": 0, "fp8": "none", "expert_tensor_parallel_size": 1}
 
 
-def configuration_text(result: EvaluationResult, trial: Mapping[str, Any]) -> str:
-    """`TP1 PP4 EP8 CP1 VPP5 MBS1 interleaved_1f1b recompute none; fp8 hybrid ...` on one line."""
+def _words(result: EvaluationResult, trial: Mapping[str, Any]) -> dict[str, str]:
+    """What is said of each part of a configuration."""
     c = result.resolved or {}
     layers = f"/{c['recompute_num_layers']}" if c.get("recompute_granularity") == "full" else ""
-    head = " ".join(f"{name.upper()}{c.get(name)}" for name in ("tp", "pp", "ep", "cp", "vpp", "mbs", "gbs"))
-    schedule = SHOWN_SCHEDULES.get(str(c.get("schedule")), c.get("schedule"))
-    rest = [f"{name}={knob_text(value)}" for name, value in trial.items() if name not in _PLACED and value != _RESTING.get(name, object())]
-    return f"{head} {schedule} recompute {c.get('recompute_granularity')}{layers}" + (f"; {' '.join(rest)}" if rest else "")
+    words = {name: f"{name.upper()}{c.get(name)}" for name in ("tp", "pp", "ep", "cp", "vpp", "mbs", "gbs")}
+    words["schedule"] = str(SHOWN_SCHEDULES.get(str(c.get("schedule")), c.get("schedule")))
+    words["recompute"] = f"recompute {c.get('recompute_granularity')}{layers}"
+    return words | {name: f"{name}={knob_text(value)}" for name, value in trial.items() if name not in _PLACED}
+
+
+def _is_at_rest(name: str, trial: Mapping[str, Any]) -> bool:
+    return name in _RESTING and trial.get(name) == _RESTING[name]
+
+
+def configuration_text(result: EvaluationResult, trial: Mapping[str, Any]) -> str:
+    """`TP1 PP4 EP8 CP1 VPP5 MBS1 interleaved_1f1b recompute none; fp8 hybrid ...` on one line."""
+    words = _words(result, trial)
+    head = " ".join(word for name, word in words.items() if name not in trial or name in _PLACED)
+    rest = " ".join(word for name, word in words.items() if name in trial and name not in _PLACED and not _is_at_rest(name, trial))
+    return f"{head}; {rest}" if rest else head
+
+
+def difference_text(point: FrontPoint, first: FrontPoint) -> str:
+    """The parts of a configuration that are not the first's; a knob that only the first sets is the workload's own."""
+    before, now = _words(first.result, first.trial), _words(point.result, point.trial)
+    changed = [
+        word for name, word in now.items() if before.get(name) != word and not (name not in before and _is_at_rest(name, point.trial))
+    ]
+    left = [f"{name} as the workload has it" for name in before if name not in now and not _is_at_rest(name, first.trial)]
+    return " ".join([*changed, *left])
 
 
 def proof_text(result: SweepResult) -> str:
@@ -119,7 +141,8 @@ def sensitivity_text(found: Sensitivity) -> str:
         rate = f"{step.ratio - 1:+8.1%}" if step.ratio is not None else "    none"
         lines.append(f"  {rate}  {step.label}")
     base = found.tokens_per_s_per_gpu
-    for title, ranged in (("each uncertain rate at -20% and +20%:", False), ("constants over the range that the catalogue states:", True)):
+    rates = f"each uncertain rate at -{100 * found.swing:.3g}% and +{100 * found.swing:.3g}%:"
+    for title, ranged in ((rates, False), ("constants over the range that the catalogue states:", True)):
         shown = [swing for swing in found.swings if swing.name.startswith("range ") == ranged]
         lines += [title] if shown else []
         lines += [f"  {swing.low / base - 1:+8.1%} {swing.high / base - 1:+8.1%}  {swing.what}" for swing in shown]
@@ -127,7 +150,7 @@ def sensitivity_text(found: Sensitivity) -> str:
 
 
 def front_text(front: Sequence[FrontPoint]) -> str:
-    """The points that none other beats in every respect, one a line."""
+    """The points that none other beats in every respect, one a line; of the configuration what differs from the first's."""
     lines = ["=== PARETO FRONT: speed, memory headroom, MFU, $/Mtoken, GPUs ==="]
     for point in front:
         money = "price unknown" if point.usd_per_million_tokens is None else f"${point.usd_per_million_tokens:.3f}/Mtoken"
@@ -135,7 +158,14 @@ def front_text(front: Sequence[FrontPoint]) -> str:
         mfu = "" if point.mfu is None else f", MFU {point.mfu:.1%}"
         lines.append(
             f"  {point.nodes} nodes of {point.gpu}: {point.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {point.headroom_gb:.1f} GB free"
-            f"{mfu}, {money}{days}; {configuration_text(point.result, point.trial)}"
+            f"{mfu}, {money}{days}; {_front_configuration(point, front[0])}"
         )
     sources = sorted({f"{point.gpu}: {point.price_source}" for point in front if point.price_source})
     return "\n".join([*lines, *(f"  price of {source}" for source in sources)])
+
+
+def _front_configuration(point: FrontPoint, first: FrontPoint) -> str:
+    if point is first:
+        return configuration_text(point.result, point.trial)
+    changed = difference_text(point, first)
+    return f"with {changed}" if changed else "the same"

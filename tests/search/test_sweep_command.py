@@ -114,3 +114,26 @@ def test_a_disk_that_fills_up_after_the_sweep_costs_the_report_not_the_answer(
 def test_a_report_of_nothing_says_what_to_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(tmp_path)]) == 2
     assert "tune" in capsys.readouterr().err
+
+
+def test_a_front_says_of_each_configuration_what_differs_from_the_first_and_json_has_all_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [*SMALL, "--nodes", "1,2", "--front", "--no-cache", "--jobs", "1", "--top", "1"]
+    assert main(asked) == 0
+    lines = capsys.readouterr().out.splitlines()
+    start = next(number for number, line in enumerate(lines) if "PARETO FRONT" in line)
+    first, *others = [line for line in lines[start + 1 :] if " nodes of " in line]
+    assert "TP1 PP1 EP1 CP1 VPP1" in first and others
+    told = first.split("; ", 1)[1].replace("; ", " ")
+    for line in others:
+        changed = line.split("; ", 1)[1]
+        assert "PP1" not in changed and "1f1b" not in changed and len(changed) < 60
+        words = [] if changed == "the same" else changed.removeprefix("with ").replace("recompute ", "recompute_").split()
+        assert all(word not in told.replace("recompute ", "recompute_").split() for word in words)
+    assert main([*asked, "--json"]) == 0
+    front = json.loads(capsys.readouterr().out)["front"]
+    assert len(front) > 1 and all({"tp", "mbs", "recompute_granularity"} <= set(point["trial"]) for point in front)
+
+
+def test_the_words_of_a_sensitivity_name_its_step(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--no-cache", "--jobs", "1", "--sensitivity", "--swing", "2.5"]) == 0
+    assert "each uncertain rate at -2.5% and +2.5%:" in capsys.readouterr().out
