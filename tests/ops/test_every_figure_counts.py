@@ -64,6 +64,7 @@ OF_LAYERS = {
     "step_efficiency",
     "grouped_weight_gradient_efficiency",
     "gemm_unaligned_efficiency",
+    "permute_efficiency",
     "gemm_mxfp8_efficiency",
     "gemm_blockwise_efficiency",
     "attention_backward_operator",

@@ -68,8 +68,8 @@ def _eager_bytes(copies: float, path: str) -> float:
 def permute_piece(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> Piece:
     """Sorting tokens by expert and back, bytes an element of the hidden state and direction: per routed copy and per token.
 
-    DeepEP: 4 (r + k) for permute and unpermute; what its own kernels stage is part of their measured rate. Source: kernel counts of the
-    AMD code study.
+    DeepEP: 4 (r + k) for permute and unpermute; what its own kernels stage is part of their measured rate. Fused kernels gather and sum
+    rows at a share of the streaming rate, a figure of the profile. Source: kernel counts of the AMD code study.
     """
     width = settings.sharded_tokens(arch) * arch.hidden_size
     copies = experts.top_k * settings.expert_load_imbalance
@@ -83,6 +83,8 @@ def permute_piece(rates: Rates, arch: Architecture, experts: MixtureOfExperts, s
     else:
         per_copy, once = TIME_PAIRS[f"permute.{path}_fused"]
         per_token = per_copy * copies + once
+    if permute_is_fused(settings):
+        per_token /= rates.cluster.profile.figures["permute_efficiency"]
     direction_s = rates.pass_s(width * per_token)
     return Piece(name="permute", module="moe", forward_s=direction_s, backward_s=direction_s)
 
