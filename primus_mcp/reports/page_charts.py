@@ -73,12 +73,16 @@ def _trials(source: ReportSource, best: EvaluationResult | None) -> list[Chart]:
 
 def _sweep(place: int, entry: Mapping[str, Any]) -> list[Chart]:
     """The winner's pipeline, and what its throughput hangs on."""
-    found = []
+    found, where = [], entry.get("cluster")
     if tasks := entry.get("timeline"):
-        found.append(pipeline_timeline(pipeline_name(place), "Pipeline of the first, task by task", [tuple(task) for task in tasks]))
+        found.append(
+            pipeline_timeline(pipeline_name(place), f"Pipeline of the first on {where}, task by task", [tuple(task) for task in tasks])
+        )
     if sure := entry.get("sensitivity"):
         rows = [(str(swing["what"]), swing["low"], swing["high"]) for swing in sure["swings"]]
-        title = "Throughput of the first with each uncertain rate 20% lower and higher, and constants at the ends of their range"
+        title = (
+            f"Throughput of the first on {where} with each uncertain rate 20% lower and higher, and constants at the ends of their range"
+        )
         found.append(tornado(sensitivity_name(place), title, rows, sure["tokens_per_s_per_gpu"]))
     return found
 

@@ -19,7 +19,7 @@ from primus_mcp.reports.charts.chart import Chart, layer, layered
 from primus_mcp.reports.charts.points import scatter
 from primus_mcp.reports.charts.render import PNG_SCALE, ChartError, chart_files, page_figures, picture
 from primus_mcp.reports.charts.theme import DARK, LIGHT, WIDTH
-from primus_mcp.reports.charts.timeline import MOST_WITH_TIPS, pipeline_timeline
+from primus_mcp.reports.charts.timeline import MOST_BOXES, pipeline_timeline
 from primus_mcp.reports.charts.trials import search_curve, trials_picture
 
 HOSTILE = (
@@ -133,10 +133,10 @@ def test_charts_without_anything_to_show_are_drawn_empty() -> None:
 
 def test_thousands_of_trials_and_of_tasks_stay_below_a_megabyte_and_a_half() -> None:
     points = [((i * 7919) % 5000, (i * 104729) % 4999, "fits", f"trial {i}: " + "TP1 PP4 EP8 " * 8) for i in range(5000)]
-    tasks = [(i % 64, "FBW"[i % 3], i // 64, 0, i * 0.01, i * 0.01 + 0.005) for i in range(4 * MOST_WITH_TIPS)]
+    tasks = [(i % 64, "FBW"[i % 3], i // 64, 0, i * 0.01, i * 0.01 + 0.005) for i in range(4 * MOST_BOXES)]
     figures = page_figures([scatter("points", "t", points, ("x", "y")), pipeline_timeline("tasks", "t", tasks)])
     assert all("<svg" in figure and len(figure) < 1_500_000 for figure in figures.values())
-    assert "without tips" in figures["tasks"]
+    assert "all 24,000 tasks" in figures["tasks"]
 
 
 def foreign(**data: Any) -> Chart:

@@ -13,7 +13,7 @@ from primus_mcp.reports.charts.bars import MOST_ROWS, OTHERS, stacked_bars, torn
 from primus_mcp.reports.charts.chart import Chart
 from primus_mcp.reports.charts.points import scatter
 from primus_mcp.reports.charts.theme import DARK, LIGHT, PARTS, ink, painted
-from primus_mcp.reports.charts.timeline import MOST_WITH_TIPS, pipeline_timeline
+from primus_mcp.reports.charts.timeline import MOST_A_RANK, pipeline_timeline
 from primus_mcp.reports.charts.trials import search_curve, trials_picture
 from primus_mcp.reports.charts.words import distinct, shown
 
@@ -135,11 +135,16 @@ def test_a_task_begins_and_ends_in_milliseconds_on_its_rank() -> None:
     assert "micro-batch 3, chunk 1" in boxes[0]["tip"]
 
 
-def test_more_tasks_than_a_page_can_carry_are_lines_with_the_same_ends() -> None:
-    tasks = [(rank, "F", n, 0, n * 1.0, n + 0.5) for rank in range(4) for n in range(MOST_WITH_TIPS // 4 + 1)]
+def test_more_tasks_than_pixels_are_lines_with_the_same_ends_above_the_beginning_as_boxes() -> None:
+    tasks = [(rank, "F", n, 0, n * 1.0, n + 0.5) for rank in range(4) for n in range(MOST_A_RANK + 1)]
     chart = pipeline_timeline("p", "t", tasks)
-    ends = [row["start"] for row in rows(chart, "line") if row["rank"] == 0][:6]
-    assert ends == [0.0, 500.0, None, 1000.0, 1500.0, None] and "without tips" in chart.note
+    ends = [row["start"] for row in rows(chart, "line") if row["rank"] == 0]
+    assert ends[:6] == [0.0, 500.0, None, 1000.0, 1500.0, None] and len(ends) == 3 * (MOST_A_RANK + 1)
+    boxes = [row for row in rows(chart, "bar") if "kind" in row]
+    assert {box["rank"] for box in boxes} == {0, 1, 2, 3} and len(boxes) < len(tasks) / 2
+    last = layers(chart, "bar")[-1]["encoding"]["x"]["scale"]["domain"][1]
+    assert all(box["start"] < box["end"] <= last for box in boxes)
+    assert f"all {len(tasks):,} tasks" in chart.note and f"the first {len(boxes):,}" in chart.note
 
 
 def test_two_names_are_never_one_category() -> None:
