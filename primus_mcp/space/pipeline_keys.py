@@ -83,8 +83,6 @@ def _split_keys(trial: TrialConfig, workload: Workload) -> dict[str, Any]:
     else:
         v_order = (requested_schedule(trial, vpp) or baseline.schedule) in V_SCHEDULES
         keys["pipeline_model_parallel_layout"] = balanced_layout(arch, pp, vpp, v_order=v_order)
-    if (workload.arguments.get("mtp_num_layers") or 0) != arch.mtp_num_layers:
-        keys["mtp_num_layers"] = arch.mtp_num_layers or None
     return keys
 
 

@@ -15,8 +15,10 @@ from primus_mcp.evaluation.convert import FITS_ONLY_BALANCED
 from primus_mcp.evaluation.digest import digest, plain
 from primus_mcp.evaluation.evaluators import Evaluator, FullEvaluator, Mode, Rules, make_evaluator
 from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.evaluation.synthetic import relative_speed
 from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.cluster_file import BenchmarkHost
+from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.projection.memory import project_memory
 from primus_mcp.space.knobs import TrialConfig
@@ -100,6 +102,33 @@ def test_the_heuristic_knows_that_bubbles_and_recompute_cost(tmp_path: Path, mod
         for knobs in ({}, {"pp": 2}, {"pp": 4}, {"recompute_granularity": "full"})
     ]
     assert speed[0] > speed[1] > speed[2] and speed[0] == pytest.approx(speed[3] * 4 / 3)
+
+
+def test_the_rule_of_thumb_charges_each_degree_and_pays_for_each_lever() -> None:
+    def speed(**changes: Any) -> float:
+        return relative_speed(TrainingConfig(**changes), 64)
+
+    assert all(speed(**{degree: 4}) < speed(**{degree: 2}) < speed() for degree in ("tp", "cp", "ep", "pp"))
+    assert speed(mbs=2) > speed() and speed(fp8="hybrid") > speed() and speed(dispatcher="deepep") > speed()
+    assert speed(pp=4, schedule="zero-bubble") > speed(pp=4) and speed(pp=4, vpp=2) > speed(pp=4)
+
+
+def test_made_up_memory_grows_with_the_micro_batch_and_shrinks_with_what_divides_it(tmp_path: Path) -> None:
+    dry = evaluator(tmp_path, "dry", num_nodes=1)
+    one, two = dry.evaluate(TrialConfig(mbs=1)), dry.evaluate(TrialConfig(mbs=2))
+    split, forgotten = dry.evaluate(TrialConfig(mbs=1, tp=2)), dry.evaluate(TrialConfig(mbs=1, recompute_granularity="full"))
+    assert one.activation_gb and one.param_optimizer_gb
+    assert two.activation_gb == pytest.approx(2 * one.activation_gb) and two.param_optimizer_gb == one.param_optimizer_gb
+    assert split.activation_gb == pytest.approx(one.activation_gb / 2)
+    assert split.param_optimizer_gb == pytest.approx(one.param_optimizer_gb / 2)
+    assert forgotten.activation_gb is not None and forgotten.activation_gb < one.activation_gb
+
+
+@pytest.mark.parametrize("mode", ["dry", "memory-real", "full"])
+def test_a_trial_fits_where_it_is_legal_and_inside_the_margin(tmp_path: Path, mode: Mode) -> None:
+    assert evaluator(tmp_path, mode).fits(TrialConfig(mbs=1))
+    assert not evaluator(tmp_path, mode).fits(TrialConfig(tp=3))
+    assert not evaluator(tmp_path, mode, hbm_capacity_gb=5.0).fits(TrialConfig(mbs=1))
 
 
 def test_the_same_trial_gives_the_same_answer_in_another_evaluator(tmp_path: Path) -> None:

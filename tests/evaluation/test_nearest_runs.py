@@ -41,6 +41,7 @@ def test_a_run_projected_too_fast_lowers_the_band_and_one_too_slow_raises_it(pub
     """25% too fast: 1 / 1.25 of the projection; 20% too slow: 1 / 0.8."""
     found = nearest(traits())
     assert found is not None and found.runs == 4
+    assert "mi355x, mixture of experts, several nodes, pipelined, latent attention, BF16" in found.text
     assert found.low == pytest.approx(0.8) and found.high == pytest.approx(1.25)
 
 

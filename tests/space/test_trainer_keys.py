@@ -200,6 +200,13 @@ def test_tensor_parallelism_turns_off_what_cannot_follow_it() -> None:
     assert keys(make_workload("moe", sequence_parallel=False), tp=2)["sequence_parallel"] is True
 
 
+def test_a_dense_model_keeps_the_workloads_own_sequence_parallelism_and_experts_must_have_it() -> None:
+    dense, moe = make_workload("dense", sequence_parallel=False), make_workload("moe", sequence_parallel=False)
+    assert "sequence_parallel" not in keys(dense, tp=2)
+    assert "sequence_parallel" not in keys(moe, tp=1)
+    assert keys(moe, tp=2)["sequence_parallel"] is True
+
+
 def test_context_parallelism_chooses_a_communication_that_runs() -> None:
     assert keys(make_workload("dense", window_size=[128, 0]), cp=2)["cp_comm_type"] == "all_gather"
     turbo = make_workload("dense", use_turbo_attention=True, enable_primus_turbo=True)
