@@ -57,7 +57,7 @@ def _eager_bytes(copies: float, path: str) -> float:
 
     gather b_g s_g + sorts b_s + scatter-add b_a s_a a copy, and clearing what is added to. Both directions hold one gather and one
     scatter-add: the backward of one is the other. The slow-downs are micro-benchmarks; steps of DeepSeek-V2-Lite from the library to
-    DeepEP and on to fused kernels (7.0 and 5.6 ms a layer of 49,152 tokens) come out at 6.5 and 6.1.
+    DeepEP and on to fused kernels (7.0 and 5.6 ms a layer of 49,152 tokens) come out at 6.5 and 5.7.
     """
     scatter, cleared = TIME_PAIRS["permute.eager_scatter"]
     gather_bytes = TIME["permute.eager_gather"] * TIME["permute.eager_gather_slowdown"]
@@ -75,16 +75,15 @@ def permute_piece(rates: Rates, arch: Architecture, experts: MixtureOfExperts, s
     copies = experts.top_k * settings.expert_load_imbalance
     deepep = uses_deepep(settings)
     path = "deepep" if deepep else "no_exchange" if settings.ep == 1 else "library"
+    streaming = rates.cluster.profile.figures["permute_efficiency"]
     if not permute_is_fused(settings):
         per_token = _eager_bytes(copies, path)
     elif deepep:
         rows = received_copies(experts, settings) * settings.expert_load_imbalance
-        per_token = TIME["permute.deepep_per_copy"] * (rows + copies)
+        per_token = TIME["permute.deepep_per_copy"] * (rows + copies) / streaming
     else:
         per_copy, once = TIME_PAIRS[f"permute.{path}_fused"]
-        per_token = per_copy * copies + once
-    if permute_is_fused(settings):
-        per_token /= rates.cluster.profile.figures["permute_efficiency"]
+        per_token = (per_copy * copies + once) / streaming
     direction_s = rates.pass_s(width * per_token)
     return Piece(name="permute", module="moe", forward_s=direction_s, backward_s=direction_s)
 
