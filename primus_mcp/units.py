@@ -1,4 +1,4 @@
-"""The only conversion factors in the repository. Inside everything is SI (bytes, seconds, FLOP/s); GB of memory is 2**30 bytes."""
+"""Conversion factors. Inside everything is SI (bytes, seconds, FLOP/s); GB of memory is 2**30 bytes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ GIB = 2**30
 MIB = 2**20
 KIB = 2**10
 GB_PER_S = 1e9
+TB_PER_S = 1e12
 TFLOPS = 1e12
 MS_PER_S = 1e3
 US = 1e-6
+NS = 1e-9
 MHZ = 1e6
 
 FP32_BYTES = 4

@@ -27,7 +27,7 @@ from primus_mcp.space.overlay import overlay_yaml
 from primus_mcp.units import GIB, TFLOPS
 
 ENTRY = Path("primus") / "cli" / "main.py"
-PROFILING = Literal["simulate", "benchmark"]
+Profiling = Literal["simulate", "benchmark"]
 _DROPPED = re.compile(r"^(PRIMUS_|NNODES$|NODE_RANK$|GPUS_PER_NODE$|WORLD_SIZE$|RANK$|LOCAL_RANK$|MASTER_)")
 _COMMIT = re.compile(r"^[0-9a-f]{40}$")
 _TAIL = 400
@@ -54,7 +54,7 @@ class PrimusSettings:
 
     root: Path
     python: str = sys.executable
-    profiling: PROFILING = "simulate"
+    profiling: Profiling = "simulate"
     gpus: int = 1
     hardware_config: Path | None = None
     limit_s: float = 600.0

@@ -6,6 +6,7 @@ from primus_mcp.evaluation.primus_output import PrimusTime
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
+from primus_mcp.units import MS_PER_S
 
 TIME_TOLERANCE = 0.02
 """Its tokens/s are printed as whole numbers; a larger difference from GBS x S / iteration / GPUs is no rounding."""
@@ -45,7 +46,7 @@ def time_faults(found: PrimusTime, config: TrainingConfig, cluster: Cluster, seq
     if config.cp > 1 and config.pp > 1:
         text = f"Primus runs CP {config.cp} times too few micro-batches under CP and PP together: its time is not used"
         told.append(("primus_free_cp", text))
-    expected = config.gbs * seq_length / (found.iteration_ms / 1000) / max(found.gpus, 1)
+    expected = config.gbs * seq_length / (found.iteration_ms / MS_PER_S) / max(found.gpus, 1)
     if abs(expected / found.tokens_per_s_per_gpu - 1) > TIME_TOLERANCE + 1 / found.tokens_per_s_per_gpu:
         text = f"Primus says {found.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, its iteration time means {expected:,.0f}: its time is not used"
         told.append(("primus_inconsistent", text))

@@ -182,6 +182,11 @@ def bundled_presets(name: str, preset: str = PLAIN_MODEL) -> tuple[dict[str, Any
     return deep_merge(trainer, reader.flatten(preset, "models", FRAMEWORK, f"{name}: model")), reader
 
 
+def has_preset(name: str) -> bool:
+    """Whether Primus has a preset of this name, which is bundled."""
+    return (bundled_root().path / "models" / FRAMEWORK / f"{name}.yaml").is_file()
+
+
 def workload_of(run: ModelRun, *, preset: str, findings: tuple[Finding, ...]) -> Workload:
     """A model's run as a workload on one GPU's worth of parallelism, with its complete document. Raises InputError."""
     learned = run.architecture.position_embedding == "learned"
@@ -224,11 +229,9 @@ def workload_from_model(name: str, *, seq_length: int | None = None, gbs: int | 
         gbs=positive(gbs, model.run.gbs, "gbs"),
         mbs=positive(mbs, model.run.mbs, "mbs"),
     )
-    own = bundled_root().path / "models" / FRAMEWORK / f"{model.name}.yaml"
+    preset = f"{model.name}.yaml" if has_preset(model.name) else PLAIN_MODEL
     taken = [("sequence", run.seq_length, seq_length), ("GBS", run.gbs, gbs), ("MBS", run.mbs, mbs)]
-    return workload_of(
-        run, preset=own.name if own.is_file() else PLAIN_MODEL, findings=default_findings(model.name, taken, model.run.source)
-    )
+    return workload_of(run, preset=preset, findings=default_findings(model.name, taken, model.run.source))
 
 
 def default_findings(name: str, taken: Sequence[tuple[str, int, int | None]], source: str) -> tuple[Finding, ...]:

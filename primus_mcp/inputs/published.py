@@ -194,7 +194,8 @@ def published_models() -> Mapping[str, PublishedModel]:
     return MappingProxyType(models)
 
 
-def _plain(name: str) -> str:
+def plain_spelling(name: str) -> str:
+    """A name as it is compared: lower case, letters and digits only."""
     return "".join(character for character in name.lower() if character.isalnum())
 
 
@@ -205,21 +206,21 @@ def _spellings() -> Mapping[str, str]:
     for model in published_models().values():
         names = (model.name, *model.aliases, *((model.hf_id, model.hf_id.split("/")[-1]) if model.hf_id else ()))
         for name in reversed(names):
-            spellings[_plain(name)] = model.name
+            spellings[plain_spelling(name)] = model.name
     return spellings
 
 
 def is_model(name: str) -> bool:
     """Whether `find_model` knows the name."""
-    return _plain(name) in _spellings()
+    return plain_spelling(name) in _spellings()
 
 
 def find_model(name: str) -> PublishedModel:
     """A model of the catalogue by any spelling of its name. Raises InputError with the nearest names."""
-    found = _spellings().get(_plain(name))
+    found = _spellings().get(plain_spelling(name))
     if found is not None:
         return published_models()[found]
-    near = get_close_matches(_plain(name), _spellings(), n=3, cutoff=0.6)
+    near = get_close_matches(plain_spelling(name), _spellings(), n=3, cutoff=0.6)
     likely = list(dict.fromkeys(_spellings()[spelling] for spelling in near))
     remedy = f"did you mean {' or '.join(likely)}?" if likely else "see `primus-mcp models`"
     raise InputError(f"{name!r} is not in the catalogue", where="model", remedy=remedy)

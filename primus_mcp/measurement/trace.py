@@ -20,10 +20,9 @@ from typing import Any
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.catalogue import catalogue_yaml
 from primus_mcp.measurement.calibration import TERMS, Term
-from primus_mcp.units import US
+from primus_mcp.units import NS, US
 
 MAX_TRACE_BYTES = 2 << 30
-_NS = 1e-9
 _GPU_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _ELEMENT_BYTES = {"float": 4, "half": 2, "bfloat16": 2, "double": 8, "byte": 1, "char": 1, "int": 4, "long": 8}
 OTHER = "other"
@@ -136,7 +135,7 @@ def rocprof_kernels(text: str) -> Iterator[Kernel]:
         start, end = _number(row["Start_Timestamp"]), _number(row["End_Timestamp"])
         if start is not None and end is not None and end >= start:
             device = row.get("Agent_Id") or ""
-            yield Kernel(name=row["Kernel_Name"] or "", start_s=start * _NS, duration_s=(end - start) * _NS, device=device)
+            yield Kernel(name=row["Kernel_Name"] or "", start_s=start * NS, duration_s=(end - start) * NS, device=device)
 
 
 def _covered_s(intervals: Iterable[tuple[float, float]]) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.catalogue import catalogue_yaml
-from primus_mcp.inputs.published import PublishedModel, find_model
+from primus_mcp.inputs.published import PublishedModel, find_model, plain_spelling
 from primus_mcp.validation.errors import NotScoredError
 from primus_mcp.validation.rows import Row
 
@@ -43,14 +43,10 @@ def qualifiers(text: str) -> tuple[str, ...]:
     return tuple(found.strip().lower() for found in _QUALIFIER.findall(text))
 
 
-def _plain(name: str) -> str:
-    return "".join(character for character in name.lower() if character.isalnum())
-
-
 @cache
 def _other_models() -> Mapping[str, Mapping[str, Any]]:
     entries = catalogue_yaml("measured/models.yaml")["models"]
-    return {_plain(name): entry for entry in entries for name in entry["names"]}
+    return {plain_spelling(name): entry for entry in entries for name in entry["names"]}
 
 
 def _gpt(name: str, shape: Mapping[str, Any], seq_length: int) -> Architecture:
@@ -125,7 +121,7 @@ def find_architecture(row: Row, seq_length: int) -> FoundModel:
     if {"num_layers", "hidden", "heads"} <= shape.keys() and not shape.get("num_experts"):
         vocabulary = () if shape.get("vocab") else (f"vocabulary {_GPT_VOCABULARY:,} (GPT-2, padded)",)
         return FoundModel(name=None, architecture=_gpt(row.model, shape, seq_length), assumptions=vocabulary)
-    other = _other_models().get(_plain(name))
+    other = _other_models().get(plain_spelling(name))
     if other is not None:
         return FoundModel(name=None, architecture=_gpt(row.model, other, seq_length), assumptions=(f"architecture: {other['source']}",))
     raise NotScoredError("model is not in the catalogue")

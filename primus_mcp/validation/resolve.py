@@ -17,12 +17,12 @@ from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.hardware import Cluster, GpuProfile
 from primus_mcp.inputs.hardware_files import gpu_profile
 from primus_mcp.inputs.layout import parse_layout
-from primus_mcp.inputs.presets import PresetReader, bundled_root, config_roots, deep_merge
+from primus_mcp.inputs.model_workload import bundled_presets, has_preset
 from primus_mcp.inputs.trainer_arguments import read_training
 from primus_mcp.inputs.training import Recompute, TrainingConfig
 from primus_mcp.inputs.workload import workload_from_arguments
 from primus_mcp.projection.memory import project_memory
-from primus_mcp.units import bytes_to_gb
+from primus_mcp.units import TB_PER_S, bytes_to_gb
 from primus_mcp.validation.errors import NotScoredError
 from primus_mcp.validation.layout import Draft, apply_batch, chunks_a_rank, halve_micro_batch, recompute_over, split_arguments
 from primus_mcp.validation.models import FoundModel, find_architecture, qualifiers
@@ -31,6 +31,8 @@ from primus_mcp.validation.table import RECIPE_KEYS, Counter, Settings, find_exa
 from primus_mcp.validation.words import inherits, is_ladder, node_bytes_per_s, read_flags, read_precision, read_recompute
 
 _PLACEHOLDER_SEQ = 4096
+OTHER_PART = 0.05
+"""A GPU whose bandwidth is off by more than this is another part than the catalogue's of its name."""
 BY_OPERATOR = Recompute(granularity="selective", modules=("alternate_matmuls",))
 """Selection by torch operator (TorchTitan's default): every second matmul is kept."""
 
@@ -167,7 +169,7 @@ def _cluster(row: Row, draft: Draft, profile: str | None) -> tuple[Cluster, bool
         raise NotScoredError("GPUs are no whole number of nodes")
     chosen = profile if profile in gpu.profiles else profile_of(gpu, row.released)
     part = row.part
-    other = part is not None and abs(part.hbm_tb_per_s * 1e12 / gpu.hbm_bandwidth_bytes_per_s - 1) > 0.05
+    other = part is not None and abs(part.hbm_tb_per_s * TB_PER_S / gpu.hbm_bandwidth_bytes_per_s - 1) > OTHER_PART
     stated = node_bytes_per_s(row.flags)
     network = gpu.network if stated is None else replace(gpu.network, nic_bandwidth_bytes_per_s=stated / gpu.network.nics_per_node)
     cluster = make_cluster(
@@ -207,21 +209,12 @@ def _with_entries(row: Row) -> Row:
     return row.model_copy(update=found)
 
 
-def _has_preset(model: str) -> bool:
-    return (bundled_root().path / "models" / "megatron" / f"{model}.yaml").is_file()
-
-
-def _preset(model: str) -> dict[str, Any]:
-    reader = PresetReader(roots=config_roots(None, None), environment={})
-    trainer = reader.flatten("pre_trainer.yaml", "modules", "megatron", model)
-    return deep_merge(trainer, reader.flatten(model, "models", "megatron", model))
-
-
 def _built(draft: Draft, found: FoundModel) -> tuple[Architecture, TrainingConfig]:
     """Primus builds its model from preset and overrides; the others train the catalogue's architecture."""
     shape = dict(draft.shape)
-    if draft.presets and found.name is not None and _has_preset(found.name):
-        arguments = _preset(found.name) | draft.arguments | split_arguments(draft, found.architecture)
+    if draft.presets and found.name is not None and has_preset(found.name):
+        presets, _ = bundled_presets(found.name, found.name)
+        arguments = presets | draft.arguments | split_arguments(draft, found.architecture)
         workload = workload_from_arguments(arguments, found.name, vocab="tokenizer")
         arch, config = workload.architecture, workload.baseline
         if arch.num_layers > found.architecture.num_layers:

@@ -154,7 +154,7 @@ def _with_twins(scored: list[Scored]) -> list[Scored]:
             continue
         key = _configuration_key(item)
         known = first.setdefault(key, item.row.id)
-        marked.append(item if known == item.row.id else _same(item, known))
+        marked.append(item if known == item.row.id else replace(item, same_as=known))
     return marked
 
 
@@ -167,10 +167,6 @@ def _configuration_key(item: Scored) -> tuple[object, ...]:
     if item.what == "time":
         return who if row.task != "pretrain" else (*who, row.id)
     return (*who, item.measured, round(item.predicted or 0.0, 3))
-
-
-def _same(item: Scored, known: str) -> Scored:
-    return replace(item, same_as=known)
 
 
 def score(
