@@ -52,10 +52,10 @@ def test_fp8_beats_bf16_on_a_dense_model(recipe: str) -> None:
 
 
 def test_scales_by_block_cost_products_some_of_their_rate_on_amd() -> None:
-    # kernels timed alone: MXFP8 2,345 and blocks of 128 about 1,700 TFLOP/s where one scale a tensor reaches 2,860 and bf16 1,500
-    times = [dense(fp8="hybrid", fp8_recipe=recipe).iteration_s for recipe in ("delayed", "mxfp8", "blockwise")]
-    assert times == sorted(times)
-    assert times[-1] < dense().iteration_s
+    # kernels timed alone: MXFP8 2,345 and blocks of 128 about 1,400 TFLOP/s where one scale a tensor reaches 2,860 and bf16 1,500
+    tensor, mx, blocks = (dense(fp8="hybrid", fp8_recipe=recipe).iteration_s for recipe in ("delayed", "mxfp8", "blockwise"))
+    assert tensor < mx < blocks
+    assert blocks == pytest.approx(dense().iteration_s, rel=0.15), "blocks of 128 win little over bf16, if anything"
 
 
 def test_fp8_says_what_of_its_recipe_no_run_validates() -> None:
