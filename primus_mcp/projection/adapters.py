@@ -1,7 +1,8 @@
 """LoRA adapters: which linears of a layer get one, and how many elements it has. Shapes are those of one rank.
 
 An adapter of rank r beside a linear of `inputs` x `outputs` is r * (inputs + outputs) elements. Known error: experts are taken to have one
-adapter each; an implementation that shares one over a rank's experts holds less.
+adapter each. Primus finds linears by the names of modules (backends/megatron/peft): a grouped linear shares one adapter over a rank's
+experts, and the legacy grouped GEMM, which is no such module, has none.
 """
 
 from __future__ import annotations
