@@ -15,6 +15,7 @@ from primus_mcp.cli.common import (
     listed,
     listed_gpus,
     listed_nodes,
+    new_folder,
     positive_count,
     positive_number,
     whole,
@@ -65,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--usd-per-gpu-hour", type=positive_number, metavar="X", help="your price (default: the cluster file's, else published quotes)"
     )
-    parser.add_argument("--out-dir", type=Path, metavar="DIR", help="write sweep.json and report.html there")
+    parser.add_argument("--out-dir", type=new_folder, metavar="DIR", help="write sweep.json and report.html there")
     parser.add_argument("--no-cache", action="store_true", help="neither start from what earlier runs found nor keep what this one finds")
     crew = parser.add_mutually_exclusive_group()
     crew.add_argument("--jobs", type=job_count, metavar="N", help="processes (default: one a core); the answer does not depend on it")
@@ -87,16 +88,7 @@ def problems(arguments: argparse.Namespace) -> list[Problem]:
 
 
 def _only(arguments: argparse.Namespace) -> list[str] | None:
-    from primus_mcp.space.knobs import KNOBS
-    from primus_mcp.space.parsing import suggest_knob
-
-    if arguments.axes is None:
-        return None
-    names = listed(arguments.axes, "--axes")
-    for name in names:
-        if name not in KNOBS:
-            raise InputError(f"there is no knob {name!r}", where="--axes", remedy=suggest_knob(name))
-    return names
+    return None if arguments.axes is None else listed(arguments.axes, "--axes")
 
 
 def _widened(problem: Problem, arguments: argparse.Namespace) -> Problem:
@@ -118,10 +110,12 @@ def sweep_one(problem: Problem, arguments: argparse.Namespace) -> SweepResult:
     from primus_mcp.cli.known import BestKnown
     from primus_mcp.cli.start import swept
     from primus_mcp.evaluation.evaluators import FullEvaluator
+    from primus_mcp.search.sweep_tools import check_axes
     from primus_mcp.session import session_digests
     from primus_mcp.space.knobs import TrialConfig
 
     assert isinstance(problem.evaluator, FullEvaluator)
+    check_axes(problem.evaluator, _only(arguments) or ())
     known = BestKnown(enabled=not arguments.no_cache)
     digests = session_digests(problem.workload, problem.target, problem.rules.pins)
     free = arguments.axes is None and not problem.rules.pins

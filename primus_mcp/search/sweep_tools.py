@@ -34,7 +34,7 @@ def analytic(evaluator: Evaluator) -> FullEvaluator:
     return evaluator
 
 
-def _check_axes(evaluator: FullEvaluator, axes: Sequence[str]) -> None:
+def check_axes(evaluator: FullEvaluator, axes: Sequence[str]) -> None:
     """A knob that cannot move would silently be held: it is refused with the reason."""
     rules = evaluator.rules
     for name in axes:
@@ -69,7 +69,7 @@ def sweep_space(
     Raises InputError for a knob that is unknown or cannot move, a bad condition or an evaluator that measures.
     """
     full = analytic(evaluator)
-    _check_axes(full, axes)
+    check_axes(full, axes)
     if not 1 <= top <= MAX_TOP:
         raise InputError(f"{top} is not between 1 and {MAX_TOP}", where="top")
     return sweep(full, only=axes or None, where=where or None, top=top, levels=levels, progress=progress, should_stop=should_stop)
