@@ -94,6 +94,7 @@ class TuningSession:
         self.log = TrialLog(self.folder, self.digests)
         self.journal = Journal(self.folder)
         self.scratchpad = Scratchpad(self.folder)
+        self._ranked: tuple[Sequence[TrialRecord], Ranking] | None = None
 
     @classmethod
     def open(
@@ -240,7 +241,10 @@ class TuningSession:
 
     def best(self) -> Ranking:
         """The best trial so far, see evaluation/rank.py."""
-        return rank([record.result for record in self.log.records()])
+        records = self.log.records()
+        if self._ranked is None or self._ranked[0] is not records:
+            self._ranked = records, rank([record.result for record in records])
+        return self._ranked[1]
 
     def summary(
         self,

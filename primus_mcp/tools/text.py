@@ -19,6 +19,8 @@ _INVISIBLE = re.compile(
 
 def clean(text: str, limit: int = MAX_TEXT) -> str:
     """Text without terminal sequences, control, bidirectional, zero-width and unpaired surrogate characters, cut at `limit`."""
+    if len(text) <= limit and text.isascii() and text.isprintable():
+        return text
     shown = _INVISIBLE.sub("", _TERMINAL.sub("", text.replace("\r\n", "\n")))
     return shown if len(shown) <= limit else f"{shown[: limit - 40]}... ({len(shown) - limit + 40:,} more characters)"
 

@@ -34,18 +34,22 @@ class JsonLines(Generic[Record]):
         self.path: Path = folder.path / name
         self._folder, self._parse = folder, parse
         self._records: list[Record] = []
+        self._all: tuple[Record, ...] = ()
         self._offset = self._line = self._inode = 0
         with folder.locked():
             repair_tail(self.path)
             self.read()
 
     def read(self) -> Sequence[Record]:
-        """Every complete line so far; only what is new since the last call is parsed. A line in the making is left for later."""
+        """Every complete line so far; only what is new since the last call is parsed. A line in the making is left for later.
+
+        The same object as before where nothing is new.
+        """
         with self._folder.guarded():
             try:
                 stat = os.stat(self.path)  # noqa: PTH116 - asked before every event
                 if (stat.st_size, stat.st_ino) == (self._offset, self._inode):
-                    return tuple(self._records)
+                    return self._all
                 with self.path.open("rb") as file:
                     stat = os.fstat(file.fileno())
                     if stat.st_size < self._offset or stat.st_ino != self._inode:
@@ -53,7 +57,7 @@ class JsonLines(Generic[Record]):
                     file.seek(self._offset)
                     fresh = file.read()
             except FileNotFoundError:
-                self._records, self._offset, self._line = [], 0, 0
+                self._records, self._offset, self._line, self._all = [], 0, 0, ()
                 return ()
             except OSError as error:
                 raise storage_error(error, self.path, "read") from error
@@ -66,7 +70,8 @@ class JsonLines(Generic[Record]):
             if line.strip():
                 self._records.append(self._parsed(line))
             self._offset += len(line)
-        return tuple(self._records)
+        self._all = tuple(self._records)
+        return self._all
 
     def _parsed(self, line: bytes) -> Record:
         try:
