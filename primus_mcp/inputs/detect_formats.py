@@ -162,7 +162,7 @@ def _is_on(text: str | None) -> bool | None:
 
 def _nvidia_csv(text: str, where: str) -> ToolOutput | None:
     rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()[: MAX_GPUS + 2]) if row]
-    header = [re.sub(r"\s*\[.*\]", "", cell) for cell in rows[0]] if rows else []
+    header = [cell.partition("[")[0].rstrip() for cell in rows[0]] if rows else []  # memory.total [MiB]
     if "name" not in header and "gpu_name" not in header:
         return None
     gpus = []

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
 from primus_mcp.errors import InputError
@@ -62,6 +63,15 @@ class End:
 
 
 Item = Word | Assignment | End
+
+
+def _joined(parts: list[Part]) -> Iterator[Part]:
+    """The parts of a word, texts that follow each other as one: scanning makes a part a character."""
+    for (text, quoted), run in groupby(parts, key=lambda part: (part.kind == "text", part.quoted)):
+        if text:
+            yield Part(kind="text", value="".join(part.value for part in run), quoted=quoted)
+        else:
+            yield from run
 
 
 class Lexer:
@@ -150,7 +160,7 @@ class Lexer:
                 parts.append(Part(kind="text", value=self._take() if character == "\\" and self._peek() else character))
         if character in "<>" and character and len(parts) == 1 and parts[0].value.isdigit():
             parts = []  # the number of a redirected stream, as in 2>&1
-        return Word(parts=tuple(parts), line=line)
+        return Word(parts=tuple(_joined(parts)), line=line)
 
     def _single(self) -> str:
         self._take()

@@ -103,7 +103,7 @@ class _Fields:
     """Words being built: text joins the last one until a blank of a split text closes it."""
 
     def __init__(self) -> None:
-        self.items: list[tuple[str, str | None]] = []
+        self.items: list[tuple[list[str], str | None]] = []
         self.open = False
         self.length = 0
 
@@ -120,9 +120,11 @@ class _Fields:
         if len(self.items) > MAX_WORDS or self.length > MAX_BYTES:
             raise InputError("its variables expand to too much text", where="arguments", remedy="give the arguments only")
         if self.open:
-            before, missing = self.items.pop()
-            text, unknown = before + text, missing or unknown
-        self.items.append((text, unknown))
+            pieces, missing = self.items[-1]
+            pieces.append(text)
+            self.items[-1] = pieces, missing or unknown
+        else:
+            self.items.append(([text], unknown))
         self.open = True
 
 
@@ -166,7 +168,7 @@ class _Expansion:
         for word in words:
             self.fields.items, self.fields.open = [], False
             self.word(word)
-            yield from (Token(text=text, line=word.line, unknown=unknown) for text, unknown in self.fields.items)
+            yield from (Token(text="".join(pieces), line=word.line, unknown=unknown) for pieces, unknown in self.fields.items)
 
 
 def _may_hold_arguments(words: list[Word]) -> bool:
