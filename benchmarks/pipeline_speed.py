@@ -15,7 +15,7 @@ from time import process_time
 
 from primus_mcp.projection.pipeline import simulate
 from primus_mcp.projection.pipeline.graph import end_times, named_graph
-from primus_mcp.projection.pipeline.rules import PAIRED_SCHEDULES, SCHEDULES, VEE_SCHEDULES, order_problem
+from primus_mcp.projection.pipeline.rules import SCHEDULES, order_problem
 from primus_mcp.projection.pipeline.times import stage_times
 
 REPEATS = 30
@@ -147,9 +147,7 @@ def full_ms(case: Case) -> float:
     stages = case.pp * case.vpp
     graph = named_graph(case.schedule, case.pp, case.vpp, case.micro_batches, None, None, False)
     even = (1.0 / case.vpp,) * stages
-    values = stage_times(stages, even, even, even, case.hop_s).values(
-        case.pp, paired=case.schedule in PAIRED_SCHEDULES, vee=case.schedule in VEE_SCHEDULES
-    )
+    values = stage_times(stages, even, even, even, case.hop_s).values(case.pp, case.schedule)
     return best_ms(lambda _: end_times(graph, values), 5)
 
 

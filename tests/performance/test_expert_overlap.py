@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from time_cases import ONE_NODE, cluster_of, moe
+from time_cases import FOUR_NODES, ONE_NODE, cluster_of, moe
 
 from primus_mcp.inputs.constants import TIME
 from primus_mcp.projection.performance.stages import StageCost, within_window
@@ -55,3 +55,15 @@ def test_experts_across_eight_nodes_expose_what_the_network_takes_longer_than_th
     plain = moe(cluster_of(8), **sizes)
     rest_s = plain.iteration_s - plain.exposed_s["a2a"]
     assert found.exposed_s["a2a"] > found.communication_s["a2a"] - rest_s
+
+
+def test_only_orders_that_pair_forwards_with_backwards_hide_anything() -> None:
+    # A rank of zbv-formatted that holds the last stage pairs one chunk of two; v-half and v-min pair none.
+    sizes = {"pp": 4, "vpp": 2, "mbs": 16, "gbs": 16 * 8 * 128, "overlap_grad_reduce": False, "overlap_param_gather": False}
+    felt = {}
+    for schedule in ("interleaved", "zbv-formatted", "v-half", "v-min"):
+        found = moe(FOUR_NODES, **sizes, schedule=schedule, overlap_moe_a2a=True)
+        felt[schedule] = found.exposed_s["a2a"] / found.communication_s["a2a"]
+        assert sum(found.time_breakdown_s.values()) == pytest.approx(found.iteration_s)
+    assert felt["v-half"] == felt["v-min"] == pytest.approx(1)
+    assert 0.2 < felt["interleaved"] < 0.25 < 0.6 < felt["zbv-formatted"] < 0.64

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from primus_mcp.errors import InputError
 from primus_mcp.projection.pipeline import Order, Task, build_order, home_of, order_problem, stage_of
 from primus_mcp.projection.pipeline.graph import build_graph
+from primus_mcp.projection.pipeline.order import pair_places
 from primus_mcp.projection.pipeline.rules import SCHEDULES, SPLIT_SCHEDULES, STREAMED_SCHEDULES
 
 
@@ -166,3 +167,15 @@ def test_a_size_without_an_order_is_refused_with_its_numbers(
     assert words in (order_problem(schedule, pp, vpp, micro_batches, group) or "")
     with pytest.raises(InputError, match=r"PP|schedule"):
         build_order(schedule, pp, vpp, micro_batches, group)
+
+
+def test_zbv_pairs_a_forward_with_the_next_input_gradient_unless_it_is_its_own() -> None:
+    # P = 3, m = 12. Rank r warms up with 2(3-r)-1+r F0 and r F1, then runs 3-r times F1 B1 W1. What F0 and F1 are left pair: 12-5 F0 on
+    # rank 0, where chunk 1 is the last stage and B1 is of the F1 before it; 8 and 9 on rank 1, 9 and 9 on rank 2.
+    order = build_order("zbv-formatted-a2a", 3, 2, 12)
+    assert order.ranks == build_order("zbv-formatted", 3, 2, 12).ranks
+    pairs = [[(row[at], row[at + 1]) for at in places] for row, places in zip(order.ranks, pair_places(order), strict=True)]
+    assert [Counter(forward.chunk for forward, _ in found) for found in pairs] == [{0: 7}, {0: 8, 1: 9}, {0: 9, 1: 9}]
+    assert all(
+        forward.kind == "F" and backward.kind == "B" and forward[1:] != backward[1:] for found in pairs for forward, backward in found
+    )

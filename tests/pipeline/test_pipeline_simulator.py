@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 
 from primus_mcp.errors import InputError
 from primus_mcp.projection.pipeline import Timeline, build_order, order_problem, simulate, simulate_order, stage_of, stage_times, trace
-from primus_mcp.projection.pipeline.rules import INTERLEAVED_SCHEDULES, PAIRED_SCHEDULES, SCHEDULES, VEE_SCHEDULES, model_copies
+from primus_mcp.projection.pipeline.rules import (
+    INTERLEAVED_SCHEDULES,
+    PAIRED_SCHEDULES,
+    SCHEDULES,
+    SPLIT_PAIR_SCHEDULES,
+    VEE_SCHEDULES,
+    model_copies,
+)
 from primus_mcp.projection.pipeline.steady import NamedFamily, extended_run
+from primus_mcp.projection.pipeline.times import Pair
 
 FBW = tuple[float, float, float]
 
@@ -241,10 +249,18 @@ def cases(draw: st.DrawFn) -> tuple[str, int, int, int, list[list[float]], float
     return schedule, pp, vpp, micro_batches, times, draw(st.sampled_from([0.0, 0.05, 0.6])), draw(st.booleans())
 
 
+def paired_of(schedule: str, times: list[list[float]]) -> Pair | None:
+    """A forward takes 0.7 of its time in a pair, the backward beside it 0.8."""
+    forward, backward, weight = times
+    if schedule not in PAIRED_SCHEDULES:
+        return None
+    beside = backward if schedule in SPLIT_PAIR_SCHEDULES else [b + w for b, w in zip(backward, weight, strict=True)]
+    return tuple(0.7 * f for f in forward), tuple(0.8 * b for b in beside)
+
+
 def run(schedule: str, pp: int, vpp: int, micro_batches: int, times: list[list[float]], hop: float, blocking: bool) -> Timeline:
     forward, backward, weight = map(tuple, times)
     assert order_problem(schedule, pp, vpp, micro_batches) is None
-    paired = tuple(0.7 * f for f in forward), tuple(0.8 * (b + w) for b, w in zip(backward, weight, strict=True))
     return simulate(
         schedule,
         pp=pp,
@@ -255,7 +271,7 @@ def run(schedule: str, pp: int, vpp: int, micro_batches: int, times: list[list[f
         weight_s=weight,
         hop_s=hop,
         blocking=blocking,
-        paired_s=paired if schedule in PAIRED_SCHEDULES else None,
+        paired_s=paired_of(schedule, times),
     )
 
 
@@ -333,10 +349,9 @@ def test_extending_the_steady_state_equals_simulating_every_micro_batch(
         times = [[row[0]] * len(row) for row in times]
     quick = run(schedule, pp, vpp, micro_batches, times, hop, blocking)
     forward, backward, weight = map(tuple, times)
-    paired = tuple(0.7 * f for f in forward), tuple(0.8 * (b + w) for b, w in zip(backward, weight, strict=True))
     every = simulate_order(
         build_order(schedule, pp, vpp, micro_batches),
-        stage_times(pp * vpp, forward, backward, weight, hop, paired if schedule in PAIRED_SCHEDULES else None),
+        stage_times(pp * vpp, forward, backward, weight, hop, paired_of(schedule, times)),
         blocking=blocking,
     )
     assert quick.rank_end_s == pytest.approx(every.rank_end_s, rel=1e-10)
@@ -352,7 +367,7 @@ def test_the_steady_state_is_reached_and_extended_at_every_depth(schedule: str, 
     stages, micro_batches = pp * vpp, 60 * pp
     times = stage_times(stages, (1.0,) * stages, (1.2,) * stages, (0.8,) * (stages - 1) + (1.1,), 0.0)
     family = NamedFamily(schedule=schedule, pp=pp, vpp=vpp, group_size=None, planner=None, blocking=False)
-    values = times.values(pp, paired=schedule in PAIRED_SCHEDULES, vee=schedule in VEE_SCHEDULES)
+    values = times.values(pp, schedule)
     graph, end, more_s = extended_run(family, micro_batches, values)
     assert graph.order.micro_batches < micro_batches / 2
     every = simulate_order(build_order(schedule, pp, vpp, micro_batches), times)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from primus_mcp.projection.pipeline import build_order, simulate_order, stretch
-from primus_mcp.projection.pipeline.rules import PAIRED_SCHEDULES, SCHEDULES, VEE_SCHEDULES, model_copies, order_problem
+from primus_mcp.projection.pipeline.rules import SCHEDULES, model_copies, order_problem
 from primus_mcp.projection.pipeline.steady import NamedFamily, extended_run
 from primus_mcp.projection.pipeline.stretch import Stretch, run_blocks, run_stretch
 from primus_mcp.projection.pipeline.times import StageTimes, stage_times
@@ -20,8 +20,7 @@ PERIODIC = [schedule for schedule in SCHEDULES if schedule not in ("gpipe", "zer
 def extended(schedule: str, pp: int, vpp: int, micro_batches: int, times: StageTimes) -> tuple[list[float], int]:
     """(end of every rank, micro-batches in the graph)."""
     family = NamedFamily(schedule=schedule, pp=pp, vpp=vpp, group_size=None, planner=None, blocking=False)
-    values = times.values(pp, paired=schedule in PAIRED_SCHEDULES, vee=schedule in VEE_SCHEDULES)
-    graph, end, more_s = extended_run(family, micro_batches, values)
+    graph, end, more_s = extended_run(family, micro_batches, times.values(pp, schedule))
     return [end[node] + more_s for node in graph.tails], graph.order.micro_batches
 
 

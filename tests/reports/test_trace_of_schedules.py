@@ -24,6 +24,7 @@ OVERLAP = {"overlap_moe_a2a": True, "vpp": 2, "schedule": "interleaved", "overla
         {"schedule": "v-min", "vpp": 2},
         OVERLAP,
         {**OVERLAP, "schedule": "dualpipe"},
+        {**OVERLAP, "schedule": "zbv-formatted"},
     ],
     ids=lambda changes: changes.get("schedule", "1f1b"),
 )

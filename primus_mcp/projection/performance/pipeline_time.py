@@ -12,7 +12,7 @@ from primus_mcp.projection.performance.measured import UNMEASURED, MeasuredParts
 from primus_mcp.projection.performance.stages import StageCost, stage_cost, within_window
 from primus_mcp.projection.pipeline import Timeline, TracedTask, build_order, simulate, stage_times, trace
 from primus_mcp.projection.pipeline.heuristic import PlannerCosts
-from primus_mcp.projection.pipeline.rules import PAIRED_SCHEDULES, SOLVED_SCHEDULE, order_problem, overlapped_schedule
+from primus_mcp.projection.pipeline.rules import PAIRED_SCHEDULES, SOLVED_SCHEDULE, SPLIT_PAIR_SCHEDULES, order_problem, overlapped_schedule
 from primus_mcp.projection.pipeline.times import Pair
 from primus_mcp.projection.placement import Placement
 from primus_mcp.projection.planner import planner_of
@@ -63,7 +63,7 @@ def run_name(config: TrainingConfig, placement: Placement) -> str:
 def stage_costs(
     rates: Rates, arch: Architecture, config: TrainingConfig, placement: Placement, measured: MeasuredParts = UNMEASURED
 ) -> tuple[tuple[StageCost, ...], tuple[StageCost, ...]]:
-    """(every chunk as it runs mostly, every chunk while no other task hides its expert exchange); the same object without overlap."""
+    """(every chunk as it runs mostly, every chunk while no other task hides its expert exchange); the same object where no tasks pair."""
     settings = layer_settings(config)
     stages = tuple(stage_cost(rates, arch, settings, chunk, config.recompute, measured) for chunk in placement.chunks)
     if not config.overlap_moe_a2a:
@@ -71,14 +71,15 @@ def stage_costs(
     waits = replace(settings, exchange_waits=True)
     alone = tuple(stage_cost(rates, arch, waits, chunk, config.recompute, measured) for chunk in placement.chunks)
     stages = tuple(within_window(stage, waiting) for stage, waiting in zip(stages, alone, strict=True))
-    return (stages, stages) if alone == stages or run_name(config, placement) not in PAIRED_SCHEDULES else (stages, alone)
+    return (alone, alone) if alone == stages or run_name(config, placement) not in PAIRED_SCHEDULES else (stages, alone)
 
 
-def paired_s(stages: tuple[StageCost, ...], alone: tuple[StageCost, ...]) -> Pair | None:
-    """What forwards and full backwards take of a pair, where that is not what they take alone."""
+def paired_s(stages: tuple[StageCost, ...], alone: tuple[StageCost, ...], order: str) -> Pair | None:
+    """What forwards and backwards (input gradients in split orders) take of a pair, where that is not what they take alone."""
     if alone is stages:
         return None
-    return tuple(stage.forward_s for stage in stages), tuple(stage.backward_s + stage.weight_s for stage in stages)
+    split = order in SPLIT_PAIR_SCHEDULES
+    return tuple(stage.forward_s for stage in stages), tuple(stage.backward_s + (0.0 if split else stage.weight_s) for stage in stages)
 
 
 def plan_costs(config: TrainingConfig, stages: tuple[StageCost, ...], transfer_s: float) -> PlannerCosts | None:
@@ -154,7 +155,7 @@ def traced(
         tuple(stage.backward_s for stage in alone),
         tuple(stage.weight_s for stage in alone),
         hop_s(rates, arch, layer_settings(config), pp, rates.cluster.world_size, scatter=config.scatter_p2p),
-        paired_s(stages, alone),
+        paired_s(stages, alone, name),
     )
     order = build_order(name, pp, vpp, shown, group, planner_of(config))
     return name, shown, trace(order, times, blocking=_sender_waits(config))

@@ -18,7 +18,7 @@ from primus_mcp.projection.performance.exchange import rank_exchange, trained_pa
 from primus_mcp.projection.performance.flops import expert_gemm_flops, model_flops_per_sequence
 from primus_mcp.projection.performance.measured import UNMEASURED, MeasuredParts
 from primus_mcp.projection.performance.optimizer import optimizer_s, owned_elements
-from primus_mcp.projection.performance.pipeline_time import hop_s, paired_s, plan_costs, solved_warnings, stage_costs, timeline
+from primus_mcp.projection.performance.pipeline_time import hop_s, paired_s, plan_costs, run_name, solved_warnings, stage_costs, timeline
 from primus_mcp.projection.performance.record import PerformanceProjection
 from primus_mcp.projection.performance.stages import StageCost
 from primus_mcp.projection.performance.warnings import performance_warnings
@@ -80,7 +80,7 @@ def _iteration(
     update_s_per_element: float | None,
 ) -> tuple[IterationTime, Timeline]:
     """`stages`, `alone`: see `stage_costs`."""
-    planner, paired = plan_costs(config, alone, one_hop_s), paired_s(stages, alone)
+    planner, paired = plan_costs(config, alone, one_hop_s), paired_s(stages, alone, run_name(config, placement))
     run = timeline(config, placement, alone, one_hop_s, planner, paired)
     free = timeline(config, placement, alone, 0.0, planner, paired) if one_hop_s else run
     ranks = tuple(_rank_time(rates, arch, config, placement, stages, run, rank, update_s_per_element) for rank in range(placement.pp))

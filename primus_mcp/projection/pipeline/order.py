@@ -24,8 +24,8 @@ class Order:
     """Tasks of every rank in the order in which it runs them.
 
     `vee`: odd chunks are placed mirrored (the last stage of two lies on rank 0). `period`: micro-batches after which the steady
-    pattern repeats; 0 where it does not. `paired_from`: place in each rank's row from which an F directly before a D runs
-    overlapped with it; empty where no tasks overlap. `copies`: 2 where chunk 1 belongs to a second copy of the model, which takes half
+    pattern repeats; 0 where it does not. `paired_from`: place in each rank's row from which an F directly before a D or B of other work
+    runs overlapped with it; empty where no tasks overlap. `copies`: 2 where chunk 1 belongs to a second copy of the model, which takes half
     of the micro-batches in the other direction (DualPipe); micro-batches are then numbered in each copy.
     """
 
@@ -61,11 +61,15 @@ def home_of(stage: int, pp: int, *, vee: bool) -> tuple[int, int]:
     return (pp - 1 - place if vee and chunk % 2 else place), chunk
 
 
+def _overlap(task: Task, following: Task) -> bool:
+    return task.kind == "F" and following.kind in "BD" and task[1:] != following[1:]
+
+
 def pair_places(order: Order) -> tuple[frozenset[int], ...]:
-    """Per rank the places of the forwards that run overlapped with the D behind them."""
+    """Per rank the places of the forwards that run overlapped with the D or B behind them, which is not their own."""
     if not order.paired_from:
         return (frozenset(),) * order.pp
     return tuple(
-        frozenset(place for place in range(start, len(row) - 1) if row[place].kind == "F" and row[place + 1].kind == "D")
+        frozenset(place for place in range(start, len(row) - 1) if _overlap(row[place], row[place + 1]))
         for row, start in zip(order.ranks, order.paired_from, strict=True)
     )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-SPLIT_SCHEDULES = ("zero-bubble", "zb-h2", "zero-bubble-heuristic", "zbv-formatted", "v-half", "v-min")
+SPLIT_SCHEDULES = ("zero-bubble", "zb-h2", "zero-bubble-heuristic", "zbv-formatted", "zbv-formatted-a2a", "v-half", "v-min")
 STREAMED_SCHEDULES = ("dualpipe", "dualpipe-v")  # forwards of one stream run beside backwards of the other
-VEE_SCHEDULES = ("zbv-formatted", "v-half", "v-min", *STREAMED_SCHEDULES)
+VEE_SCHEDULES = ("zbv-formatted", "zbv-formatted-a2a", "v-half", "v-min", *STREAMED_SCHEDULES)
 ONE_CHUNK_SCHEDULES = ("gpipe", "1f1b", "zero-bubble", "zb-h2", "zero-bubble-heuristic")
 INTERLEAVED_SCHEDULES = ("interleaved", "interleaved-a2a")
-PAIRED_SCHEDULES = ("1f1b-a2a", "interleaved-a2a", *STREAMED_SCHEDULES)  # a forward and a full backward run overlapped
+SPLIT_PAIR_SCHEDULES = ("zbv-formatted-a2a",)  # a forward and an input gradient run overlapped
+PAIRED_SCHEDULES = ("1f1b-a2a", "interleaved-a2a", *SPLIT_PAIR_SCHEDULES, *STREAMED_SCHEDULES)  # the others: a forward and a full backward
 SCHEDULES = (*ONE_CHUNK_SCHEDULES, "1f1b-a2a", *INTERLEAVED_SCHEDULES, *VEE_SCHEDULES)
 
 SOLVED_SCHEDULE = "seaailab-ilp"
@@ -22,9 +23,10 @@ def model_copies(schedule: str) -> int:
 def overlapped_schedule(schedule: str) -> str:
     """The schedule that runs when expert all-to-all is overlapped (Megatron's `overlap_moe_expert_parallel_comm`).
 
-    1f1b and interleaved become their paired forms, which hold one chunk more; the others keep their order.
+    1f1b and interleaved become their paired forms, which hold one chunk more. zbv-formatted keeps its order, with neighbours paired; the
+    other split schedules overlap nothing (AMD-AGI/Primus primuspipe/pipeline_launcher.py combines under zbv-formatted only).
     """
-    return f"{schedule}-a2a" if schedule in ("1f1b", "interleaved") else schedule
+    return f"{schedule}-a2a" if schedule in ("1f1b", "interleaved", "zbv-formatted") else schedule
 
 
 def order_problem(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None = None) -> str | None:
@@ -50,9 +52,9 @@ def order_problem(schedule: str, pp: int, vpp: int, micro_batches: int, group_si
         return f"{schedule} needs VPP 2, VPP is {vpp}"
     if schedule in STREAMED_SCHEDULES:
         return _streamed_problem(schedule, pp, micro_batches)
-    if schedule == "zbv-formatted":
+    if schedule in ("zbv-formatted", "zbv-formatted-a2a"):
         least = 2 * pp - 1
-        return f"zbv-formatted needs at least 2*PP-1 = {least} micro-batches, there are {micro_batches}" if micro_batches < least else None
+        return f"{schedule} needs at least 2*PP-1 = {least} micro-batches, there are {micro_batches}" if micro_batches < least else None
     return f"{schedule} needs PP >= 2, PP is {pp}" if pp < 2 else None
 
 

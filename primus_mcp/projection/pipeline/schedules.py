@@ -27,7 +27,7 @@ from primus_mcp.projection.pipeline.rules import (
     order_problem,
 )
 from primus_mcp.projection.pipeline.v_greedy import v_half, v_min
-from primus_mcp.projection.pipeline.v_orders import zbv
+from primus_mcp.projection.pipeline.v_orders import zbv, zbv_paired
 
 _MAKERS: dict[str, Callable[[int, int], tuple[Row, ...]]] = {
     "gpipe": gpipe,
@@ -38,7 +38,7 @@ _MAKERS: dict[str, Callable[[int, int], tuple[Row, ...]]] = {
     "v-half": v_half,
     "v-min": v_min,
 }
-_STREAMS = {"dualpipe": dualpipe, "dualpipe-v": dualpipe_v}
+_WITH_PAIRS = {"dualpipe": dualpipe, "dualpipe-v": dualpipe_v, "zbv-formatted-a2a": zbv_paired}
 
 
 def period_of(schedule: str, pp: int, group_size: int | None) -> int:
@@ -81,8 +81,8 @@ def _built(schedule: str, pp: int, vpp: int, micro_batches: int, group: int | No
         paired = schedule in PAIRED_SCHEDULES
         warm_up = interleaved_warm_up(pp, vpp, micro_batches, period, int(paired))
         ranks, paired_from = interleaved(vpp, micro_batches, period, warm_up), warm_up if paired else ()
-    elif schedule in _STREAMS:
-        ranks, paired_from = _STREAMS[schedule](pp, micro_batches)
+    elif schedule in _WITH_PAIRS:
+        ranks, paired_from = _WITH_PAIRS[schedule](pp, micro_batches)
     elif schedule == "1f1b-a2a":
         ranks, paired_from = one_f_one_b_paired(micro_batches), (1,)
     elif schedule == "zero-bubble-heuristic":

@@ -11,7 +11,7 @@ from primus_mcp.projection.pipeline.graph import Graph, build_graph, end_times
 from primus_mcp.projection.pipeline.heuristic import PlannerCosts
 from primus_mcp.projection.pipeline.order import Kind, Order, pair_places, stage_of
 from primus_mcp.projection.pipeline.periodic import representative_order
-from primus_mcp.projection.pipeline.rules import PAIRED_SCHEDULES, SOLVED_SCHEDULE, VEE_SCHEDULES
+from primus_mcp.projection.pipeline.rules import PAIRED_SCHEDULES, SOLVED_SCHEDULE, SPLIT_PAIR_SCHEDULES
 from primus_mcp.projection.pipeline.schedules import build_order, require_sizes
 from primus_mcp.projection.pipeline.steady import Family, NamedFamily, extended_run
 from primus_mcp.projection.pipeline.times import Pair, StageTimes, stage_times
@@ -71,12 +71,12 @@ def _pair_counts(schedule: str, pp: int, vpp: int, micro_batches: int, group_siz
 
 def _busy_s(order: Order, times: StageTimes, micro_batches: int, pairs: PairCounts) -> tuple[float, ...]:
     """Seconds that each rank computes: its work, less what overlapped pairs save."""
-    busy = []
+    busy, split = [], order.schedule in SPLIT_PAIR_SCHEDULES
     for rank in range(order.pp):
         stages = [stage_of(rank, chunk, order.pp, vee=order.vee) for chunk in range(order.vpp)]
         total = micro_batches // order.copies * sum(times.forward_s[s] + times.backward_s[s] + times.weight_s[s] for s in stages)
         for (forward, backward), count in pairs[rank].items() if pairs else ():
-            total -= count * times.saved_s(stages[forward], stages[backward])
+            total -= count * times.saved_s(stages[forward], stages[backward], split=split)
         busy.append(total)
     return tuple(busy)
 
@@ -122,7 +122,7 @@ def simulate(
     backward_s = input gradient with its recompute, weight_s = weight gradient; schedules that do not split run D = B + W.
     hop_s: seconds of one transfer between different ranks, one number or one for each of the pp * vpp - 1 boundaries. blocking:
     the sender waits for its transfers (Megatron without overlapped p2p). paired_s: what every stage's forward and its full backward
-    take of an overlapped pair, for schedules that have them.
+    (input gradient in zbv-formatted-a2a) take of an overlapped pair, for schedules that have them.
     planner: see `build_order`; for seaailab-ilp what its solver plans with, by default the times themselves in 1F1B's memory.
     Raises InputError where the schedule does not exist for the sizes, ValueError for wrong times.
     """
@@ -150,7 +150,7 @@ def _simulated(
         from primus_mcp.projection.pipeline.ilp import solve  # numpy loads for a solved order only
 
         family = solve(micro_batches, planner or _costs(times)).family
-    graph, end, more_s = extended_run(family, micro_batches, times.values(pp, paired=paired, vee=schedule in VEE_SCHEDULES))
+    graph, end, more_s = extended_run(family, micro_batches, times.values(pp, schedule))
     pairs = _pair_counts(schedule, pp, vpp, micro_batches, group_size) if paired else ()
     return _timeline(graph, times, end, more_s, _busy_s(graph.order, times, micro_batches, pairs))
 
@@ -165,13 +165,13 @@ def _costs(times: StageTimes) -> PlannerCosts:
 def simulate_order(order: Order, times: StageTimes, *, blocking: bool = False) -> Timeline:
     """One step of any order, simulated task by task. Raises ValueError for an order that cannot run."""
     graph = build_graph(order, blocking=blocking)
-    end = end_times(graph, times.values(order.pp, paired=bool(order.paired_from), vee=order.vee))
+    end = end_times(graph, times.values(order.pp, order.schedule))
     return _timeline(graph, times, end, 0.0, _busy_s(order, times, order.micro_batches, _count_pairs(order)))
 
 
 def trace(order: Order, times: StageTimes, *, blocking: bool = False) -> tuple[tuple[TracedTask, ...], ...]:
     """Per rank every task with its start and end, in the order in which it runs; the two of an overlapped pair have the same."""
-    graph, values = build_graph(order, blocking=blocking), times.values(order.pp, paired=bool(order.paired_from), vee=order.vee)
+    graph, values = build_graph(order, blocking=blocking), times.values(order.pp, order.schedule)
     end = end_times(graph, values)
     return tuple(
         tuple(

@@ -7,6 +7,7 @@ from math import isfinite
 
 from primus_mcp.projection.pipeline.graph import value_table
 from primus_mcp.projection.pipeline.order import home_of, stage_of
+from primus_mcp.projection.pipeline.rules import PAIRED_SCHEDULES, SPLIT_PAIR_SCHEDULES, VEE_SCHEDULES
 
 Pair = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -15,7 +16,8 @@ Pair = tuple[tuple[float, ...], tuple[float, ...]]
 class StageTimes:
     """Seconds a micro-batch for every stage in model order (length pp * vpp), and one hop for every boundary between stages.
 
-    forward_paired_s, backward_paired_s: what a forward and a full backward take while they run overlapped; empty: as much as alone.
+    forward_paired_s, backward_paired_s: what a forward and the backward of its pair take while they run overlapped; empty: as much as
+    alone. `split`: the pairs are with input gradients, not with full backwards.
     """
 
     forward_s: tuple[float, ...]
@@ -25,27 +27,29 @@ class StageTimes:
     forward_paired_s: tuple[float, ...] = ()
     backward_paired_s: tuple[float, ...] = ()
 
-    def alone_s(self, forward_stage: int, backward_stage: int) -> float:
-        """A forward and a full backward one after the other."""
-        return self.forward_s[forward_stage] + self.backward_s[backward_stage] + self.weight_s[backward_stage]
+    def alone_s(self, forward_stage: int, backward_stage: int, *, split: bool) -> float:
+        """The two of a pair one after the other."""
+        whole_s = self.forward_s[forward_stage] + self.backward_s[backward_stage]
+        return whole_s if split else whole_s + self.weight_s[backward_stage]
 
-    def pair_s(self, forward_stage: int, backward_stage: int) -> float:
-        """A forward overlapped with a full backward."""
+    def pair_s(self, forward_stage: int, backward_stage: int, *, split: bool) -> float:
+        """The two of a pair overlapped."""
         if not self.forward_paired_s:
-            return self.alone_s(forward_stage, backward_stage)
+            return self.alone_s(forward_stage, backward_stage, split=split)
         return self.forward_paired_s[forward_stage] + self.backward_paired_s[backward_stage]
 
-    def saved_s(self, forward_stage: int, backward_stage: int) -> float:
+    def saved_s(self, forward_stage: int, backward_stage: int, *, split: bool) -> float:
         """What running the two overlapped saves."""
-        return self.alone_s(forward_stage, backward_stage) - self.pair_s(forward_stage, backward_stage)
+        return self.alone_s(forward_stage, backward_stage, split=split) - self.pair_s(forward_stage, backward_stage, split=split)
 
-    def values(self, pp: int, *, paired: bool, vee: bool) -> list[float]:
-        """The value table of the graphs; a pair is of two chunks on one rank."""
+    def values(self, pp: int, schedule: str) -> list[float]:
+        """The value table of a schedule's graphs; a pair is of two chunks on one rank."""
         pairs: tuple[float, ...] = ()
-        if paired:
+        if schedule in PAIRED_SCHEDULES:
+            vee, split = schedule in VEE_SCHEDULES, schedule in SPLIT_PAIR_SCHEDULES
             vpp = len(self.forward_s) // pp
             pairs = tuple(
-                self.pair_s(stage, stage_of(home_of(stage, pp, vee=vee)[0], chunk, pp, vee=vee))
+                self.pair_s(stage, stage_of(home_of(stage, pp, vee=vee)[0], chunk, pp, vee=vee), split=split)
                 for stage in range(len(self.forward_s))
                 for chunk in range(vpp)
             )

@@ -35,6 +35,15 @@ def zbv(pp: int, micro_batches: int) -> tuple[Row, ...]:
     return tuple(_zbv_row(pp, rank, micro_batches) for rank in range(pp))
 
 
+def zbv_paired(pp: int, micro_batches: int) -> tuple[tuple[Row, ...], tuple[int, ...]]:
+    """(the same rows, where on each rank F and the B behind it run overlapped when expert all-to-all is).
+
+    From the steady phase on: in the phase before it, the gradient arrives while F runs. On rank 0 the second chunk is the last stage, whose
+    B is of the F before it, so it pairs with nothing. AMD-AGI/Primus scheduler/algorithms/base.py, combined nodes.
+    """
+    return zbv(pp, micro_batches), tuple(2 * pp - 1 + 3 * (pp - rank) for rank in range(pp))
+
+
 def _zbv_row(pp: int, rank: int, micro_batches: int) -> Row:
     writer = _RowWriter()
     put, count = writer.put, writer.count
