@@ -260,6 +260,11 @@ def test_widths_that_are_not_set_follow_the_trainer() -> None:
 def test_windows_come_from_megatron_or_from_turbo_sinks() -> None:
     plain = built({**DENSE, "window_size": [128, 0], "window_attn_skip_freq": [1, 0] * 4})
     assert (plain.sliding_window, plain.windowed_layers, plain.attention_sinks) == (128, (True, False) * 4, False)
+    every = built({**DENSE, "window_size": [128, 0]})
+    assert every.windowed_layers == (True,) * 8
+    third = built({**DENSE, "window_size": [128, 0], "window_attn_skip_freq": 3})
+    assert third.windowed_layers == (True, True, False, True, True, False, True, True)  # every third attends over everything
+    assert built({**DENSE, "window_size": [-1, 0]}).sliding_window is None
     turbo = {"enable_primus_turbo": True, "use_turbo_attention": True, "use_sink_attention": True, "sink_sliding_window": 64}
     sinks = built({**DENSE, **turbo})
     assert (sinks.sliding_window, sinks.windowed_layers, sinks.attention_sinks) == (64, (True, False) * 4, True)
