@@ -75,6 +75,7 @@ class RunDirectory:
                 return
             self._require_present()
             try:
+                os.close(os.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644))  # the lock would wait for a file that cannot be
                 self._lock.acquire()
             except Timeout as error:
                 raise RunDirectoryError(
@@ -111,6 +112,12 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
+def _require_replaceable(path: Path) -> None:
+    """A device, pipe or folder is not replaced by a file."""
+    if path.exists() and not path.is_file():
+        raise RunDirectoryError(f"cannot write {path}: not a regular file; name another file")
+
+
 def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> None:
     """Replace a file: temporary file beside it, fsync, rename. A reader sees the old file or the new one, never half of it.
 
@@ -120,6 +127,7 @@ def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> N
     data = content.encode("utf-8") if isinstance(content, str) else content
     temporary = path.with_name(f".{path.name}.tmp")
     try:
+        _require_replaceable(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("wb") as file:

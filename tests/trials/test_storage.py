@@ -145,3 +145,28 @@ def test_an_out_dir_that_is_removed_during_the_run_is_told_and_not_made_again(tm
     with pytest.raises(RunDirectoryError, match="was removed or replaced while this run"):
         folder.write("b.txt", "b")
     assert not (tmp_path / "run" / "b.txt").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="POSIX files")
+def test_a_pipe_or_folder_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        with pytest.raises(RunDirectoryError, match="not a regular file"):
+            write_atomic(tmp_path / name, "text")
+    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "folder").is_dir() and len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_folder_in_which_no_lock_can_be_made_is_told_at_once_and_not_as_a_lock_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a file system without files of one's own, such as /proc, creating one fails with ENOENT, which the lock waits for."""
+    folder = RunDirectory(tmp_path)
+
+    def no_such_file(*_: object) -> int:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr("primus_mcp.trials.storage.os.open", no_such_file)
+    monkeypatch.setattr(folder._lock, "acquire", lambda: pytest.fail("waited"))
+    with pytest.raises(RunDirectoryError, match=r"cannot write to .*No such file"), folder.locked():
+        pass
