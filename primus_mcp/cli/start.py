@@ -102,6 +102,7 @@ def sweep_start(arguments: argparse.Namespace, session: TuningSession) -> None:
 def _into_log(session: TuningSession, result: SweepResult) -> None:
     from primus_mcp.search.sweep_result import sweep_mark
     from primus_mcp.space.knobs import TrialConfig
+    from primus_mcp.trials.journal import Swept
 
     if result.best is None:
         early = ", and nothing is proven: time ran out" if result.stopped else ""
@@ -111,6 +112,10 @@ def _into_log(session: TuningSession, result: SweepResult) -> None:
     for label, one in _labelled(result):
         priced = session.evaluate(TrialConfig(**one.trial), origin="sweep", label=label)
         first = priced.trial_id if first is None else first
+    if first is not None:
+        session.journal.append(
+            Swept(trial_id=first, proven=result.proven, legal=result.counts.legal, digests=session.digests),
+        )
     proof = "the optimum, proven under the model" if result.proven else "the best when time ran out, nothing is proven"
     session.scratchpad.append(NOTE.format(mark=sweep_mark(), legal=result.counts.legal, trial=first, proof=proof))
     print(f"note: sweep of {result.counts.legal:,} legal configurations: trial #{first} is {proof}", file=sys.stderr)

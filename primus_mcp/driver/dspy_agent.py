@@ -14,7 +14,7 @@ from primus_mcp.driver.belt import SearchTool
 from primus_mcp.driver.briefing import INPUTS
 from primus_mcp.driver.desk import Desk
 from primus_mcp.driver.dspy_model import language_model, reply_of
-from primus_mcp.driver.prompts import planner_instructions, search_instructions, where_it_stands
+from primus_mcp.driver.prompts import SUMMARIES, Task, planner_instructions, search_instructions, where_it_stands
 from primus_mcp.driver.sandbox import SandboxError, Sandboxes
 from primus_mcp.driver.settings import LanguageModel
 from primus_mcp.driver.stops import Stop, ToolFailedError
@@ -39,8 +39,16 @@ def _code_in(reply: str) -> str | None:
 class DspyAgent:
     """`method`: `rlm` with a sandbox, else `react`. Every request goes over the desk."""
 
-    def __init__(self, model: LanguageModel, desk: Desk, *, extras: tuple[str, ...] = (), sandboxes: Sandboxes | None = None) -> None:
-        self._model, self._desk, self._extras, self._sandboxes = model, desk, extras, sandboxes
+    def __init__(
+        self,
+        model: LanguageModel,
+        desk: Desk,
+        *,
+        extras: tuple[str, ...] = (),
+        sandboxes: Sandboxes | None = None,
+        task: Task = "search",
+    ) -> None:
+        self._model, self._desk, self._extras, self._sandboxes, self._task = model, desk, extras, sandboxes, task
         self._lm = language_model(model, desk=desk)
         self._sub_lm = language_model(model)
         self._rounds: _Rounds | None = None
@@ -99,8 +107,8 @@ class DspyAgent:
     def _built(self, dspy: Any, inputs: Mapping[str, Any], tools: Mapping[str, SearchTool]) -> _Rounds:
         """The module of all rounds: what DSPy derives from signatures and tools is the same in each of them."""
         fields = {name: (_type_of(value), dspy.InputField(desc=INPUTS[name])) for name, value in inputs.items()}
-        output = {"summary": (str, dspy.OutputField(desc="what was tried, what helped and why, what to try next; at most 10 lines"))}
-        signature = dspy.Signature({**fields, **output}, search_instructions(self.method, tuple(tools), self._extras))
+        output = {"summary": (str, dspy.OutputField(desc=SUMMARIES[self._task]))}
+        signature = dspy.Signature({**fields, **output}, search_instructions(self.method, tuple(tools), self._extras, task=self._task))
         module, predictor = (_rlm if self.method == "rlm" else _react)(dspy, signature, tools, self._sandboxes)
         return _Rounds(tools=tools, module=module, predictor=predictor)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -10,6 +11,7 @@ from primus_mcp.driver.agent import Agent
 from primus_mcp.driver.belt import Belt
 from primus_mcp.driver.briefing import Briefings
 from primus_mcp.driver.desk import LLM_BUDGETS, Desk, open_round
+from primus_mcp.driver.review import no_gain_text, reviewed
 from primus_mcp.driver.stops import Stop
 from primus_mcp.session import TuningSession
 from primus_mcp.tools.text import clean
@@ -96,10 +98,21 @@ def stop_reason(
 
 
 class Loop:
-    """One run of the search. `patience`: rounds without an improvement before it stops."""
+    """One run of the search. `patience`: rounds without an improvement before it stops. `review`: a proven optimum, which gets one round
+    and no plan instead of a search.
+    """
 
-    def __init__(self, session: TuningSession, desk: Desk, agent: Agent, *, patience: int, observer: Observer | None = None) -> None:
-        self._session, self._desk, self._agent, self._patience = session, desk, agent, patience
+    def __init__(
+        self,
+        session: TuningSession,
+        desk: Desk,
+        agent: Agent,
+        *,
+        patience: int,
+        observer: Observer | None = None,
+        review: int | None = None,
+    ) -> None:
+        self._session, self._desk, self._agent, self._patience, self._review = session, desk, agent, patience, review
         self._watch: Observer = observer or Nobody()
         self._belt = Belt(session, desk, ask_llm=agent.ask, on_trial=self._watch.trial)
         self._briefings = Briefings(session)
@@ -107,17 +120,28 @@ class Loop:
 
     def run(self) -> SearchEnd:
         """Until a budget, patience or the provider ends it. Ctrl-C passes through; what was evaluated is in the log."""
-        if open_round(self._session.journal.events()) is None and (stop := stop_reason(self._session, self._patience)) is not None:
-            return self._end(*stop)
+        if (reason := self._stop()) is not None:
+            return self._end(*reason)
         try:
-            plan = self._plan()
+            plan = self._plan() if self._review is None else ""
             while True:
-                if open_round(self._session.journal.events()) is None and (stop := stop_reason(self._session, self._patience)) is not None:
-                    return self._end(*stop)
+                if (reason := self._stop()) is not None:
+                    return self._end(*reason)
                 self._desk.require_time()
                 self._round(plan)
+                if self._review is not None:
+                    return self._end("agent finished", f"{no_gain_text(self._review)}; its round is over")
         except Stop as stop:
             return self._end("budget exhausted" if stop.cause == "budget" else "agent finished", stop.reason)
+
+    def _stop(self) -> tuple[Ending, str] | None:
+        """Why no round may start; one that a kill left open goes on."""
+        events = self._session.journal.events()
+        if open_round(events) is not None:
+            return None
+        if self._review is not None and reviewed(events):
+            return "agent finished", f"{no_gain_text(self._review)}, and the language model had its round"
+        return stop_reason(self._session, self._patience if self._review is None else sys.maxsize)
 
     def _end(self, ending: Ending, reason: str) -> SearchEnd:
         return SearchEnd(ending=ending, reason=reason, summaries=tuple(self._summaries))

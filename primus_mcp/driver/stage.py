@@ -11,6 +11,8 @@ from primus_mcp.driver.agent import Agent
 from primus_mcp.driver.coordinate import coordinate_search
 from primus_mcp.driver.desk import Clock, Desk
 from primus_mcp.driver.loop import Loop, Observer, SearchEnd
+from primus_mcp.driver.prompts import Task
+from primus_mcp.driver.review import no_gain_text, proven_optimum, to_review
 from primus_mcp.driver.sandbox import EXECUTION_LIMIT_S, SandboxError, Sandboxes
 from primus_mcp.driver.settings import LanguageModel
 from primus_mcp.reports.summary import AgentSummary
@@ -34,7 +36,9 @@ def missing_dspy() -> str | None:
     return None if importlib.util.find_spec("dspy") is not None else NO_DSPY
 
 
-def make_agent(model: LanguageModel, desk: Desk, extras: tuple[str, ...], tell: Callable[[str], None]) -> tuple[Agent, Callable[[], None]]:
+def make_agent(
+    model: LanguageModel, desk: Desk, extras: tuple[str, ...], tell: Callable[[str], None], task: Task = "search"
+) -> tuple[Agent, Callable[[], None]]:
     """DSPy's agent with a sandbox that was seen to run, or without one and ReAct; and how to close it."""
     from primus_mcp.driver.dspy_agent import DspyAgent
     from primus_mcp.driver.dspy_model import prepare_environment
@@ -46,8 +50,8 @@ def make_agent(model: LanguageModel, desk: Desk, extras: tuple[str, ...], tell: 
     except SandboxError as error:
         sandboxes.close()
         tell(f"no sandbox for generated code ({error}): the model calls tools one at a time (ReAct) instead")
-        return DspyAgent(model, desk, extras=extras), lambda: None
-    return DspyAgent(model, desk, extras=extras, sandboxes=sandboxes), sandboxes.close
+        return DspyAgent(model, desk, extras=extras, task=task), lambda: None
+    return DspyAgent(model, desk, extras=extras, sandboxes=sandboxes, task=task), sandboxes.close
 
 
 def run_llm_stage(
@@ -58,20 +62,26 @@ def run_llm_stage(
     tell: Callable[[str], None] = _log.warning,
     clock: Clock | None = None,
 ) -> StageEnd:
-    """Plan and rounds by DSPy. `tell` gets what the user must know. Ctrl-C passes through."""
-    settings = session.target.agent
+    """Plan and rounds by DSPy; where a sweep has proven the optimum, one round about what the model does not price. `tell` gets what the
+    user must know. Ctrl-C passes through.
+    """
+    settings, review = session.target.agent, to_review(session)
     desk = Desk(session, model=model.model, clock=clock)
-    agent, close = make_agent(model, desk, settings.prompt_extras, tell)
+    agent, close = make_agent(model, desk, settings.prompt_extras, tell, "search" if review is None else "review")
     try:
-        end = Loop(session, desk, agent, patience=settings.patience, observer=observer).run()
+        end = Loop(session, desk, agent, patience=settings.patience, observer=observer, review=review).run()
     finally:
         close()
+    if review is not None and end.summaries:
+        tell(f"about trial #{review}, in the language model's own words (unchecked):\n{end.summaries[-1]}")
     return StageEnd(end=end, summary=agent_summary(session, end, strategy="llm", method=agent.name, model=model.model))
 
 
 def run_coordinate_stage(session: TuningSession, *, observer: Observer | None = None) -> StageEnd:
-    """Bottleneck-driven local search under the same budgets."""
-    end = coordinate_search(session, observer=observer)
+    """Bottleneck-driven local search under the same budgets; none where a sweep has proven the optimum."""
+    optimum = proven_optimum(session)
+    proven = SearchEnd(ending="agent finished", reason=no_gain_text(optimum)) if optimum is not None else None
+    end = proven or coordinate_search(session, observer=observer)
     return StageEnd(end=end, summary=agent_summary(session, end, strategy="coordinate", method="coordinate", model=None))
 
 

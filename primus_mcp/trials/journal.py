@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from primus_mcp.trials.lines import JsonLines
-from primus_mcp.trials.log import Origin, TrialRecord, utc_now
+from primus_mcp.trials.log import Digests, Origin, TrialRecord, utc_now
 from primus_mcp.trials.storage import RunDirectory
 
 JOURNAL_NAME = "journal.jsonl"
@@ -104,6 +104,16 @@ class ToolCall(_Event):
     refused: bool = Field(default=False, description="a budget refused it")
 
 
+class Swept(_Event):
+    """The whole space was swept, and its best is trial `trial_id`. `proven`: no other is faster under the model that `digests` name."""
+
+    event: Literal["swept"] = "swept"
+    trial_id: int
+    proven: bool
+    legal: int
+    digests: Digests
+
+
 class Note(_Event):
     """A remark that belongs to the history of the run."""
 
@@ -128,7 +138,7 @@ class Cancelled(_Event):
     reason: str
 
 
-Event = Reserved | Done | RoundStarted | Round | LlmReserved | LlmCall | ToolCall | Note | Job | Cancelled
+Event = Reserved | Done | RoundStarted | Round | LlmReserved | LlmCall | ToolCall | Swept | Note | Job | Cancelled
 
 
 _EVENT: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="event")])
