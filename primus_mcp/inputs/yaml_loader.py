@@ -50,7 +50,7 @@ def is_file(path: Path) -> bool:
     """Whether a regular file is there; a name that the file system cannot hold is not."""
     try:
         return path.is_file()
-    except (OSError, ValueError):
+    except OSError:
         return False
 
 
@@ -69,8 +69,6 @@ def read_text(path: Path) -> str:
         data = path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot be read ({error.strerror})", where=where, remedy="check the path and its permissions") from error
-    except ValueError as error:
-        raise InputError(f"is no path ({error})", where=repr(where), remedy="check the path") from error
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

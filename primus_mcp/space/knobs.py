@@ -5,9 +5,8 @@ CLI flags, the MCP schema, prompt text and docs/knobs.md are loops over `KNOBS`.
 
 from __future__ import annotations
 
-import types
 from dataclasses import dataclass
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -216,8 +215,6 @@ class Knob:
 def _registry() -> dict[str, Knob]:
     knobs: dict[str, Knob] = {}
     for name, hint in get_type_hints(TrialConfig).items():
-        if get_origin(hint) not in (Union, types.UnionType):
-            continue
         field = TrialConfig.model_fields[name]
         inner = next(arg for arg in get_args(hint) if arg is not type(None))
         extra: dict[str, Any] = dict(field.json_schema_extra) if isinstance(field.json_schema_extra, dict) else {}
