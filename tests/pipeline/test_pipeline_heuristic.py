@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from primus_mcp.errors import InputError
 from primus_mcp.projection.pipeline import Timeline, build_order, simulate_order, stage_times
-from primus_mcp.projection.pipeline.heuristic import PlannerCosts, default_costs, plan_heuristic
+from primus_mcp.projection.pipeline.heuristic import PlannerCosts, _Plan, default_costs, plan_heuristic
 from primus_mcp.projection.pipeline.live import states_of_row
 
 
@@ -77,3 +78,30 @@ def test_every_rank_keeps_its_own_cap() -> None:
     peaks = [max(sum(s.forward_live) + sum(s.weight_pending) + (s.kind == "F") for s in states_of_row(row, 1)) for row in rows]
     assert all(peak <= cap for peak, cap in zip(peaks, caps, strict=True))
     assert peaks[0] == 5
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    ranks=st.lists(st.tuples(st.floats(0.5, 2), st.floats(0.5, 2), st.floats(0.5, 2)), min_size=2, max_size=5),
+    micro_batches=st.integers(1, 12),
+    hop=st.sampled_from([0.0, 0.1, 0.9]),
+    cap=st.sampled_from([None, 2.0, 5.0]),
+)
+def test_variants_that_are_not_planned_would_have_repeated_one_that_was(
+    ranks: list[tuple[float, float, float]], micro_batches: int, hop: float, cap: float | None
+) -> None:
+    forward, backward, weight = (tuple(column) for column in zip(*ranks, strict=True))
+    caps = None if cap is None else (cap,) * len(ranks)
+    costs = PlannerCosts(forward=forward, backward=backward, weight=weight, hop=hop, caps=caps)
+    plans = [
+        _Plan(micro_batches, costs, early=early, prefer_backward=backwards, fill=fill)
+        for early, backwards, fill in product((True, False), repeat=3)
+    ]
+    runs = [plan for plan in plans if plan.run()]
+    if not runs:
+        with pytest.raises(InputError):
+            plan_heuristic(micro_batches, costs)
+        return
+    best = min(plan.span() for plan in runs)
+    chosen = plan_heuristic(micro_batches, costs)
+    assert any(chosen == tuple(map(tuple, plan.rows)) and plan.span() == pytest.approx(best) for plan in runs)

@@ -51,8 +51,12 @@ def plan_heuristic(micro_batches: int, costs: PlannerCosts, *, objective: Object
         raise InputError(f"a cap of {min(costs.caps):g} live micro-batches holds none", where="pp_max_mem", remedy="use at least 1")
     best: _Plan | None = None
     best_cost = inf
+    tried: list[_Plan] = []
     for early, prefer_backward, fill in product((True, False), repeat=3):
         plan = _Plan(micro_batches, costs, early=early, prefer_backward=prefer_backward, fill=fill)
+        if any(plan.repeats(other) for other in tried):
+            continue
+        tried.append(plan)
         if plan.run():
             cost = plan.span() if objective == "span" else max(plan.clock)
             if cost < best_cost - 1e-12 * cost:
@@ -63,12 +67,16 @@ def plan_heuristic(micro_batches: int, costs: PlannerCosts, *, objective: Object
 
 
 class _Plan:
-    """One variant. Per rank: clock, idle since its first task, number of F, B and W done, and the rows."""
+    """One variant. Per rank: clock, idle since its first task, number of F, B and W done, and the rows.
+
+    `decided`: the switches without which its order would have been another.
+    """
 
     def __init__(self, micro_batches: int, costs: PlannerCosts, *, early: bool, prefer_backward: bool, fill: bool) -> None:
         self.m, self.costs, self.pp = micro_batches, costs, len(costs.forward)
         self.caps = costs.caps or (inf,) * self.pp
         self.early, self.prefer_backward, self.fill = early, prefer_backward, fill
+        self.decided: set[str] = set()
         self.clock = [0.0] * self.pp
         self.begin: list[float | None] = [None] * self.pp
         self.idle = [0.0] * self.pp
@@ -76,6 +84,10 @@ class _Plan:
         self.forward_end: list[list[float]] = [[] for _ in range(self.pp)]
         self.backward_end: list[list[float]] = [[] for _ in range(self.pp)]
         self.rows: list[list[Task]] = [[] for _ in range(self.pp)]
+
+    def repeats(self, other: _Plan) -> bool:
+        """Whether another variant, which has run, differs only in switches that decided nothing there: the same order then."""
+        return all(getattr(self, switch) == getattr(other, switch) for switch in other.decided)
 
     def span(self) -> float:
         return max(end - (begin or 0.0) for begin, end in zip(self.begin, self.clock, strict=True))
@@ -126,8 +138,13 @@ class _Plan:
         while self.has_weight(rank) and self.clock[rank] + self.costs.weight[rank] <= ready:
             self.put_weight(rank)
         wait = ready - self.clock[rank]
-        if wait > 0 and self.has_weight(rank) and (wait > self.allowance(rank) or self.fill):
-            self.put_weight(rank)
+        if wait > 0 and self.has_weight(rank):
+            if wait > self.allowance(rank):
+                self.put_weight(rank)
+                return
+            self.decided.add("fill")
+            if self.fill:
+                self.put_weight(rank)
 
     def warm_up(self) -> None:
         """As many forwards as fit before the first backward comes back, never more on a rank than on the one before it."""
@@ -138,11 +155,12 @@ class _Plan:
         for rank in range(self.pp - 2, -1, -1):
             time, cost = self.clock[rank], self.costs.forward[rank]
             arrival = back + self.costs.hop
-            while (
-                1 + extra[rank] < self.m
-                and 2 + extra[rank] <= self.caps[rank]
-                and (time + cost <= arrival if self.early else time < arrival)
-            ):
+            while 1 + extra[rank] < self.m and 2 + extra[rank] <= self.caps[rank]:
+                early, late = time + cost <= arrival, time < arrival
+                if early != late:
+                    self.decided.add("early")
+                if not (early if self.early else late):
+                    break
                 time, extra[rank] = time + cost, extra[rank] + 1
             back = max(time, arrival) + self.costs.backward[rank]
         for rank in range(1, self.pp):
@@ -159,8 +177,13 @@ class _Plan:
         """Whether a forward comes before the next backward on this rank."""
         if self.forwards[rank] >= self.m:
             return False
-        if not self.prefer_backward or rank + 1 == self.pp or self.forwards[rank] < self.forwards[rank + 1] + 2:
+        if rank + 1 == self.pp or self.forwards[rank] < self.forwards[rank + 1] + 2 or self._forward_is_free(rank):
             return True
+        self.decided.add("prefer_backward")
+        return not self.prefer_backward
+
+    def _forward_is_free(self, rank: int) -> bool:
+        """Whether the forward ends before the next backward can come, or waiting for that would make this rank the worst."""
         costs, clock = self.costs, self.clock[rank]
         following = self.clock[rank + 1] + costs.forward[rank + 1] + costs.backward[rank + 1] + costs.hop
         if clock >= following:
