@@ -46,12 +46,38 @@ EXAMPLES = [
     ),
     Example("O3-fsdp2", ("PP 1", "2, 1 and 1"), trial=FSDP2 | {"pp": 2}, mended_trial={"pp": 1}),
     Example(
+        "O3-fsdp2",
+        ("DP 32", "tied embeddings"),
+        arguments={"untie_embeddings_and_output_weights": False},
+        trial=FSDP2,
+        mended_arguments={"untie_embeddings_and_output_weights": True},
+    ),
+    Example(
+        "O3-fsdp2",
+        ("excludes ckpt_format torch",),
+        arguments=FSDP2
+        | {
+            "use_distributed_optimizer": False,
+            "gradient_accumulation_fusion": False,
+            "overlap_param_gather": False,
+            "ckpt_format": "torch",
+        },
+        mended_arguments={"ckpt_format": "torch_dist"},
+    ),
+    Example(
+        "O9",
+        ("1 optimizer dtypes below fp32", "exp_avg_dtype"),
+        arguments={"exp_avg_dtype": "bf16"},
+        mended_arguments={"use_precision_aware_optimizer": True},
+    ),
+    Example(
         "O9",
         ("DP 32",),
         arguments={"use_precision_aware_optimizer": True, "use_distributed_optimizer": False, "overlap_param_gather": False},
         mended_trial={"use_distributed_optimizer": True},
     ),
     Example("O14", ("DP 32",), arguments={"optimizer": "muon"}, mended_arguments={"optimizer": "adam"}),
+    Example("O14", ("use_torch_fsdp2",), arguments={"optimizer": "muon"}, mended_arguments={"optimizer": "dist_muon"}),
     Example(
         "G8",
         ("deterministic_mode", "vocabulary 131"),

@@ -152,6 +152,9 @@ EXAMPLES = [
     Example("L3", ("30 decoder layers", "4"), arguments={"num_layers": 30, "pipeline_model_parallel_size": 4}, mended_trial={"pp": 4}),
     Example("L6", ("VPP 2", "PP is 1"), trial={"vpp": 2}, mended_trial={"pp": 2}),
     Example(
+        "L6", ("PP 2 needs overlap_p2p_comm",), arguments={"overlap_p2p_comm": False}, trial={"pp": 2, "vpp": 2}, mended_trial={"pp": 4}
+    ),
+    Example(
         "L12",
         ("1 keys",),
         arguments={
@@ -160,6 +163,12 @@ EXAMPLES = [
             "account_for_loss_in_pipeline_split": True,
         },
         mended_trial={"pp": 1},
+    ),
+    Example(
+        "L15",
+        ("has 1 MTP layers", "mtp_num_layers is 2"),
+        arguments={"pipeline_model_parallel_size": 2, "mtp_num_layers": 2, "pipeline_model_parallel_layout": "Et*16|t*16mL"},
+        mended_trial={"pp": 4},
     ),
     Example(
         "L15",
@@ -232,6 +241,13 @@ EXAMPLES = [
     Example("Z2", ("PP 4",), arguments=ZB | {"overlap_grad_reduce": True}, mended_trial={"overlap_grad_reduce": False}),
     Example("Z4", ("CP is 2",), arguments=ZB, trial={"cp": 2}, mended_trial={"cp": 1}),
     Example("Z5", ("VPP 2",), arguments=ZB, trial={"vpp": 2}, mended_trial={"pp_schedule": "auto"}),
+    Example(
+        "Z5",
+        ("VPP 2", "interleave_group_size >= 1"),
+        arguments=ZB | {"enable_zero_bubble": False},
+        trial={"vpp": 2},
+        mended_arguments={"interleave_group_size": 4},
+    ),
     Example("Z10", ("PP 4",), arguments=ZB | {"create_attention_mask_in_dataloader": True}, mended_trial={"pp_schedule": "zerobubble"}),
     Example("E13", ("EP 8", "PP 4", "VPP 1"), "moe", {"overlap_moe_expert_parallel_comm": True}, {"pp": 4}, mended_trial={"vpp": 2}),
     Example(

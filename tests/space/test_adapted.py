@@ -106,3 +106,12 @@ def test_a_batch_beyond_what_a_trial_may_have_is_one_line() -> None:
 
 def test_a_micro_batch_of_any_size_is_answered_at_once() -> None:
     assert adapt_baseline(make_workload("dense", micro_batch_size=2**40), nodes(4)).trial == TrialConfig(mbs=8)
+
+
+def test_mxfp8_becomes_plain_fp8_where_the_gpu_has_no_block_scales_and_a_schedule_goes_before_the_batch_does() -> None:
+    mxfp8 = adapt_baseline(make_workload("dense", fp8="e4m3", fp8_recipe="mxfp8"), nodes(4, gpu="mi300x"))
+    assert mxfp8.trial.fp8 == "hybrid" and mxfp8.workload.baseline.fp8_recipe == "delayed"
+    patched = {"patch_primus_pipeline": True, "pp_algorithm": "zero-bubble", "overlap_grad_reduce": False, "overlap_param_gather": False}
+    workload = make_workload("dense", pipeline_model_parallel_size=4, **patched)
+    alone = adapt_baseline(workload, nodes(1, gpus_per_node=1)).workload.baseline
+    assert (alone.pp, alone.schedule, alone.gbs) == (1, "1f1b", 256)

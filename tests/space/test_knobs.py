@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from space_cases import make_workload, nodes
 
 from primus_mcp.inputs.cluster_file import AxisToggles
@@ -23,6 +26,14 @@ def test_the_axes_of_knobs_are_the_toggles_of_the_cluster_file() -> None:
 
 def test_a_trial_is_immutable_and_hashable() -> None:
     assert len({TrialConfig(tp=8), TrialConfig(tp=8), TrialConfig()}) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "value"),
+    [({}, "none"), ({"fp8": "hybrid"}, "hybrid"), ({"fp8": "e4m3"}, "e4m3"), ({"fp8": "e4m3", "fp8_recipe": "mxfp8"}, "mxfp8")],
+)
+def test_a_precision_of_the_workload_is_a_value_of_the_knob(arguments: dict[str, Any], value: str) -> None:
+    assert knob_values(make_workload("dense", **arguments).baseline)["fp8"] == value
 
 
 def test_every_knob_has_a_value_in_every_configuration_and_on_every_axis() -> None:

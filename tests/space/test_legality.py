@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -140,3 +141,12 @@ def test_a_list_of_sizes_that_is_none_is_refused_not_an_error() -> None:
         sizes = check_legality(make_workload("dense", hierarchical_context_parallel_sizes=value, **apart), TrialConfig(), nodes())
         assert "C2" in {violation.rule for violation in sizes.violations}, value
     assert check_legality(make_workload("dense", rampup_batch_size=["64", "64", "1000"]), TrialConfig(), nodes()).legal
+
+
+def test_keys_that_the_trainer_cannot_read_are_a_reason_of_their_own() -> None:
+    workload = make_workload("dense", pipeline_model_parallel_size=2, num_layers_per_virtual_pipeline_stage=8)
+    assert check_legality(workload, TrialConfig(tp=2), nodes()).legal
+    broken = replace(workload, arguments={**workload.arguments, "num_layers_per_virtual_pipeline_stage": 7})
+    verdict = check_legality(broken, TrialConfig(tp=2), nodes())
+    assert [violation.rule for violation in verdict.violations] == ["unreadable"] and verdict.config is None
+    assert verdict.reason is not None and "7" in verdict.reason

@@ -79,3 +79,5 @@ def test_pins_take_every_kind_of_knob() -> None:
 def test_a_wrong_pin_is_an_input_error(pin: str) -> None:
     with pytest.raises(InputError):
         parse_pins([pin])
+    with pytest.raises(InputError, match="tp is given twice"):
+        parse_pins(["tp=8", "tp=4"])

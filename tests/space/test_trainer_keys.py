@@ -223,3 +223,16 @@ def test_target_ep_size_changes_the_estimate_and_no_key() -> None:
     workload = make_workload("moe")
     assert keys(workload, target_ep_size=4) == {}
     assert resolve(workload, TrialConfig(target_ep_size=4)).a2a_ep_size == 4
+
+
+def test_an_expert_degree_that_was_written_as_tp_follows_tp_and_another_stays() -> None:
+    follows = make_workload("moe", tensor_model_parallel_size=2, expert_tensor_parallel_size=2)
+    assert keys(follows, tp=4)["expert_tensor_parallel_size"] == 4
+    alone = make_workload("moe", tensor_model_parallel_size=2, expert_tensor_parallel_size=1)
+    assert "expert_tensor_parallel_size" not in keys(alone, tp=4)
+
+
+def test_a_communication_that_cannot_run_at_another_cp_becomes_point_to_point() -> None:
+    split = {"context_parallel_size": 4, "cp_comm_type": "a2a+p2p", "hierarchical_context_parallel_sizes": [2, 2]}
+    assert resolve(make_workload("dense", **split), TrialConfig(cp=2)).cp_comm_type == "p2p"
+    assert resolve(make_workload("dense", **split), TrialConfig(cp=4)).cp_comm_type == "a2a+p2p"
