@@ -12,7 +12,7 @@ import yaml
 from primus_mcp.cli.main import main
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.hardware_files import PROFILE_RATES, catalogue_document, gpu_names, gpu_profile
-from primus_mcp.inputs.own_gpu import parse_gpu
+from primus_mcp.inputs.own_gpu import any_gpu, parse_gpu
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "gpus" / "mi300a.yaml"
 
@@ -127,3 +127,20 @@ def test_the_shipped_example_is_checked_and_used(capsys: pytest.CaptureFixture[s
     assert "gpu.yaml" in capsys.readouterr().err
     assert main(["axes", "--model", "llama3.1_8B", "--gpu", str(tmp_path / "gone.yaml")]) == 2
     assert "does not exist" in capsys.readouterr().err
+
+
+def test_a_gpu_file_is_looked_for_in_the_working_directory_and_else_beside_the_cluster_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, beside = tmp_path / "here", tmp_path / "beside"
+    for folder, base in ((here, "mi300x"), (beside, "mi355x")):
+        folder.mkdir()
+        (folder / "gpu.yaml").write_text(yaml.safe_dump({"based_on": base}), encoding="utf-8")
+    monkeypatch.chdir(here)
+    assert any_gpu("gpu.yaml", beside).arch == "gfx942"
+    assert any_gpu(str(beside / "gpu.yaml"), None).arch == "gfx950"
+    monkeypatch.chdir(tmp_path)
+    assert any_gpu("gpu.yaml", beside).arch == "gfx950"
+    assert any_gpu("mi300x", beside) is gpu_profile("mi300x")
+    with pytest.raises(InputError, match=r"gone\.yaml: does not exist"):
+        any_gpu("gone.yaml", beside)

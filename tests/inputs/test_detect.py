@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -25,6 +26,8 @@ UNIFORM = [
     ("WARNING: user is missing a group\n" + tools.amd_static(4, "AMD Instinct MI325X", 262128), "mi325x", 4),
     (tools.amd_static_text(), "mi355x", 8),
     (tools.rocm(), "mi300x", 8),
+    (tools.rocm_text(), "mi300x", 8),
+    (json.dumps(json.loads(tools.amd_static(1))[0]), "mi300x", 1),
     (tools.nvidia_xml(), "h100", 8),
     (tools.nvidia_csv(), "h200", 8),
     (tools.nvidia_table(), "h100", 8),
@@ -130,6 +133,7 @@ def test_what_no_cluster_can_be_made_of_is_one_line_that_names_it(texts: tuple[s
     [
         ("", "empty"),
         ("hello", "hello"),
+        ('{"a": 1}', "is no output that can be read"),
         ("ERROR: Unable to open /dev/kfd read-write: Permission denied", "Permission denied"),
         (tools.amd_static()[:400], "JSON"),
         (tools.nvidia_xml()[:300], "ends in the middle"),

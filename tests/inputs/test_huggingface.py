@@ -149,6 +149,7 @@ def test_biases_are_counted_or_named() -> None:
     alone = {**LLAMA, "attention_bias": True}
     assert (read_hf_model(alone).architecture.qkv_bias, read_hf_model(alone).architecture.linear_bias) == (True, False)
     assert "output projection" in codes(alone)["hf-left-out"]
+    assert "biases of the MLP are not counted" in codes({**LLAMA, "mlp_bias": True})["hf-left-out"]
 
 
 @pytest.mark.parametrize(
@@ -177,6 +178,15 @@ def test_what_cannot_be_priced_is_one_line_that_names_it(changes: dict[str, Any]
     with pytest.raises(InputError, match=named) as caught:
         read_hf_model({**LLAMA, **changes})
     assert "\n" not in str(caught.value)
+
+
+def test_experts_that_cannot_be_are_named_and_none_are_a_dense_model() -> None:
+    with pytest.raises(InputError, match="num_experts_per_tok is 9, more than 8 experts"):
+        read_hf_model({**MIXTRAL, "num_experts_per_tok": 9})
+    assert read_hf_model({**MIXTRAL, "num_local_experts": 0}).architecture.experts is None
+    latent = json.loads((FOLDER / "deepseek_v2_lite.json").read_text(encoding="utf-8"))
+    with pytest.raises(UnsupportedFeatureError, match="attention_bias true"):
+        read_hf_model({**latent, "attention_bias": True})
 
 
 @pytest.mark.parametrize(

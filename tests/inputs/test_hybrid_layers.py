@@ -33,6 +33,11 @@ def test_lfm2_names_the_kind_of_every_layer(tmp_path: Path) -> None:
             resolve(tmp_path, "lfm2_8B_A1B", lfm_layer_types=broken)
 
 
+def test_a_bias_of_the_short_convolution_is_refused_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedFeatureError, match="conv_bias"):
+        resolve(tmp_path, "lfm2_8B_A1B", conv_bias=True)
+
+
 def test_qwen35_attends_in_every_fourth_layer_or_where_a_list_says_so(tmp_path: Path) -> None:
     arch = resolve(tmp_path, "qwen3_5_35B_A3B").architecture
     assert arch.mixer == GatedDeltaNet(key_heads=16, key_head_dim=128, value_heads=32, value_head_dim=128, kernel=4)

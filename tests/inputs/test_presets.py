@@ -38,6 +38,26 @@ def test_a_cycle_is_shown_from_where_it_starts(tmp_path: Path) -> None:
         flatten(tmp_path, "m.yaml")
 
 
+def test_a_chain_too_deep_and_a_base_that_is_no_name_are_refused(tmp_path: Path) -> None:
+    for index in range(40):
+        write(tmp_path, f"{index}.yaml", f"extends: {index + 1}.yaml\n")
+    write(tmp_path, "40.yaml", "x: 1\n")
+    with pytest.raises(InputError, match="more than 32 files deep"):
+        flatten(tmp_path, "0")
+    assert flatten(tmp_path, "20") == {"x": 1}
+    write(tmp_path, "m.yaml", "extends: {a: 1}\n")
+    with pytest.raises(InputError, match="extends is"):
+        flatten(tmp_path, "m")
+
+
+def test_files_that_extend_the_same_two_over_and_over_are_refused_by_their_number(tmp_path: Path) -> None:
+    for index in range(12):
+        write(tmp_path, f"{index}.yaml", f"extends: [{index + 1}.yaml, {index + 1}.yaml]\n")
+    write(tmp_path, "12.yaml", "x: 1\n")
+    with pytest.raises(InputError, match="more than 200 files"):
+        flatten(tmp_path, "0")
+
+
 @pytest.mark.parametrize("name", ["../../../etc/passwd", "/etc/passwd", "", None, 3, "../../../../x.yaml"])
 def test_a_preset_outside_the_configs_is_refused(tmp_path: Path, name: object) -> None:
     write(tmp_path, "m.yaml", "x: 1\n")

@@ -34,6 +34,7 @@ def unknowns(script: str, **defines: str) -> list[str]:
         ("--a x\\ y", ["--a", "x y"]),
         ("N=3\n--a $N --b ${N}4", ["--a", "3", "--b", "34"]),
         ("N=3\nN=$N$N\n--a $N", ["--a", "33"]),
+        ("N=3\nN+=4\n--a $N", ["--a", "34"]),
         ('A="--a 1"\nA="$A --b 2"\n$A --c', ["--a", "1", "--b", "2", "--c"]),
         ("A=(--a 1 # no\n --b '2 3')\nA+=(--c)\npython pretrain_gpt.py ${A[@]}", ["--a", "1", "--b", "2 3", "--c"]),
         ('ARGS="--a 1\n --b 2"\n', ["--a", "1", "--b", "2"]),

@@ -233,6 +233,42 @@ def test_a_wrong_value_names_its_key(key: str, value: object) -> None:
         training({**MOE, "group_query_attention": True}, **{key: value})
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"recompute_granularity": "selective", "recompute_modules": "core_attn"}, "recompute_modules: is 'core_attn'"),
+        ({"recompute_granularity": "full", "recompute_layer_ids": [0], "recompute_method": "block"}, "excludes recompute_method"),
+        ({"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 0}, "is 0 with recompute_method uniform"),
+        ({"moe_token_dispatcher_type": "flex", "moe_flex_dispatcher_backend": "hybridep"}, "moe_flex_dispatcher_backend"),
+        ({"hidden_size": 1000}, "kv_channels"),
+        ({"activation_func_clamp_value": "7"}, "activation_func_clamp_value"),
+        ({"window_size": [128]}, "window_size"),
+        ({"pipeline_model_parallel_size": 3, "num_layers_per_virtual_pipeline_stage": 2}, "does not divide 8 layers over PP 3"),
+    ],
+)
+def test_settings_that_exclude_each_other_or_mean_nothing_name_the_key(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told) as caught:
+        training(MOE, **changes)
+    assert caught.value.remedy
+
+
+def test_the_activation_is_the_first_that_is_switched_on() -> None:
+    plain = {**DENSE, "swiglu": False}
+    found = [built({**plain, **on}) for on in ({}, {"quick_geglu": True}, {"squared_relu": True}, {"swiglu": True, "quick_geglu": True})]
+    assert [(arch.gated_mlp, arch.activation) for arch in found] == [
+        (False, "gelu"),
+        (True, "quick_gelu"),
+        (False, "squared_relu"),
+        (True, "silu"),
+    ]
+    assert built({**DENSE, "activation_func_clamp_value": 7}).activation_clamp == 7.0
+    assert built({**plain, "activation_func_clamp_value": 7}).activation_clamp is None
+
+
+def test_a_whole_number_may_be_written_as_a_float() -> None:
+    assert training(DENSE, micro_batch_size=4.0).mbs == 4
+
+
 def test_layer_patterns_are_numbers_lists_or_their_text() -> None:
     for text in ("([0]*1+[1]*3)", "[0,1,1,1]", [0, 1, 1, 1], " [0] + [1] * 3"):
         assert layer_pattern({"k": text}, "k", 4) == (0, 1, 1, 1)

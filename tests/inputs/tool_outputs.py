@@ -101,6 +101,12 @@ def rocm(count: int = 8, series: str = "AMD Instinct MI300X OAM", total: int = 2
     return json.dumps(cards)
 
 
+def rocm_text(count: int = 8, series: str = "AMD Instinct MI300X OAM", total: int = 206141652992) -> str:
+    facts = {"Card Series": series, "Card Model": "0x74a1", "VRAM Total Memory (B)": str(total), "Compute Partition": "SPX"}
+    lines = [f"GPU[{index}]\t\t: {key}: \t\t{value}" for index in range(count) for key, value in facts.items()]
+    return "\n".join(["", *lines, ""])
+
+
 def nvidia_xml(
     count: int = 8, name: str = "NVIDIA H100 80GB HBM3", memory: str = "81559 MiB", mig: str = "Disabled", attached: int | None = None
 ) -> str:
