@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from workload_cases import written_workload
 
 from primus_mcp.errors import InputError
-from primus_mcp.evaluation.cheapest import cheapest_fitting_change, fitting_changes
+from primus_mcp.evaluation.cheapest import cheapest_fitting_change, fitting_changes, memory_changes
 from primus_mcp.evaluation.convert import FITS_ONLY_BALANCED
 from primus_mcp.evaluation.digest import digest, plain
 from primus_mcp.evaluation.evaluators import Evaluator, FullEvaluator, Mode, Rules, make_evaluator
@@ -18,7 +19,7 @@ from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.evaluation.synthetic import relative_speed
 from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.cluster_file import BenchmarkHost
-from primus_mcp.inputs.training import TrainingConfig
+from primus_mcp.inputs.training import Recompute, TrainingConfig
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.projection.memory import project_memory
 from primus_mcp.space.knobs import TrialConfig
@@ -206,6 +207,37 @@ def test_each_knob_is_changed_no_further_than_it_must_be(tmp_path: Path) -> None
         assert not full.fits(TrialConfig(**{**fitting.change, name: less}))  # type: ignore[arg-type]
 
 
+def test_where_no_single_change_fits_the_fastest_pair_of_next_steps_does(tmp_path: Path) -> None:
+    """Degrees held: the micro-batch and recomputation are left, and neither is enough alone."""
+    degrees = dict.fromkeys(("tp", "pp", "cp"), False)
+    rules = Rules(workload=workload(tmp_path, mbs=8), cluster=make_cluster("mi300x", hbm_capacity_gb=90.0), axes=degrees, pins={})
+    found = make_evaluator(rules, gemm_backend="roofline")
+    assert fitting_changes(found, TrialConfig()) == []
+    pair = cheapest_fitting_change(found, TrialConfig())
+    assert pair is not None and pair.text == "mbs=1 recompute_granularity=full" and pair.result.within_margin
+
+
+def test_what_lowers_memory_is_tried_only_where_it_is_not_on_already() -> None:
+    whole = TrainingConfig(mbs=4, use_distributed_optimizer=False, recompute=Recompute(granularity="none"))
+    assert memory_changes(whole, moe=True) == [
+        {"mbs": 2},
+        {"mbs": 1},
+        {"recompute_granularity": "full"},
+        {"use_distributed_optimizer": True},
+        {"cross_entropy_loss_fusion": True},
+        {"tp": 2},
+        {"pp": 2},
+        {"cp": 2},
+        {"ep": 2},
+    ]
+    lean = TrainingConfig(cross_entropy_loss_fusion=True, recompute=Recompute(granularity="full", method="block", num_layers=2))
+    assert memory_changes(lean, moe=False) == [{"tp": 2}, {"pp": 2}, {"cp": 2}]
+
+
+def test_a_trial_that_is_illegal_has_no_change_that_makes_it_fit(tmp_path: Path) -> None:
+    assert fitting_changes(evaluator(tmp_path), TrialConfig(tp=3)) == []
+
+
 def test_a_mixture_says_its_balance_and_its_memory_under_uneven_load(tmp_path: Path) -> None:
     result = evaluator(tmp_path, "memory-real", model="mixtral_8x7B_v0.1", ep=8, num_nodes=2).evaluate(TrialConfig(mbs=1))
     assert result.memory_at_expert_load_gb is not None and result.memory_per_gpu_gb is not None
@@ -241,5 +273,10 @@ def test_there_is_no_cheap_change_when_nothing_near_fits(tmp_path: Path) -> None
 
 def test_equal_records_have_equal_digests_whatever_the_order_of_their_keys() -> None:
     assert digest({"a": 1, "b": (1, 2)}) == digest({"b": [1, 2], "a": 1}) != digest({"a": 1, "b": (2, 1)})
+    assert plain({"path": Path("a") / "b", "key": SecretStr("hidden"), "set": frozenset({2, 1})}) == {
+        "path": "a/b",
+        "key": None,
+        "set": [1, 2],
+    }
     with pytest.raises(TypeError):
         plain(object())

@@ -55,6 +55,28 @@ def test_a_stated_capacity_is_taken_and_more_than_the_gpu_has_is_warned_about() 
     )
 
 
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        ({"target_cluster": {"gpu_clock_mhz": 9600}}, "gpu_clock_mhz is 4.00 times the boost clock of a mi355x"),
+        ({"target_cluster": {"gpus_per_node": 16}}, "gpus_per_node 16 is more than the 8 GPUs that the node's links join"),
+        ({"target_cluster": {"num_nodes": 2, "gpus_per_node": 16}}, "16 GPUs of a node share 8 NICs"),
+        ({"available_for_benchmark": {"has_gpu": True}}, "has_gpu is true but benchmark_gpus is 0: nothing can be measured"),
+    ],
+)
+def test_what_is_legal_and_hardly_meant_is_a_warning(document: dict[str, Any], told: str) -> None:
+    assert told in _parse(document).warnings
+    assert _parse({}).warnings == ()
+
+
+def test_another_number_of_nodes_is_told_in_the_name(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("target_cluster: {name: mine, num_nodes: 4, gpu_arch: mi300x}\n", encoding="utf-8")
+    for nodes, name in ((None, "mine"), (2, "mine_2nodes")):
+        cluster = read_cluster(path, nodes=nodes).cluster
+        assert (cluster.num_nodes, cluster.name) == (nodes or 4, name)
+
+
 def test_an_architecture_name_says_which_gpu_it_chose() -> None:
     target = _parse({"target_cluster": {"gpu_arch": "gfx950"}})
     assert target.cluster.gpu.name == "mi355x"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from copy import deepcopy
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,21 @@ def test_a_sibling_rule_scales_by_the_declared_ratio_and_says_so() -> None:
 def test_a_figure_that_nobody_knows_raises_instead_of_defaulting() -> None:
     with pytest.raises(UnknownFigureError, match="warp_speed"):
         _ = Figures({"known": 1.0})["warp_speed"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({"value": 1.0}, "figure device.l2_kib has no source"),
+        ({"value": 1.0, "source": "x", "unit": "KiB"}, "unknown key 'unit'"),
+        ({"derived_from": "mi355x", "source": "x"}, "derived in a circle"),
+    ],
+)
+def test_a_figure_of_the_catalogue_without_a_source_or_an_end_is_refused(entry: dict[str, Any], told: str) -> None:
+    document = deepcopy(dict(catalogue_document("mi355x")))
+    document["device"]["l2_kib"] = entry
+    with pytest.raises(InputError, match=told):
+        read_profile("mi355x", document, changed={"mi355x": document})
 
 
 def test_an_unknown_profile_is_refused_with_the_list() -> None:
