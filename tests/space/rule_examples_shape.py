@@ -168,7 +168,7 @@ EXAMPLES = [
         "L15",
         ("has 1 MTP layers", "mtp_num_layers is 2"),
         arguments={"pipeline_model_parallel_size": 2, "mtp_num_layers": 2, "pipeline_model_parallel_layout": "Et*16|t*16mL"},
-        mended_trial={"pp": 4},
+        mended_arguments={"pipeline_model_parallel_layout": "Et*16|t*16mmL"},
     ),
     Example(
         "L15",

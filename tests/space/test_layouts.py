@@ -39,6 +39,13 @@ def test_a_rank_is_never_heavier_than_the_mean_by_more_than_one_layer() -> None:
         assert max(work) <= sum(work) / pp + 1
 
 
+def test_the_layers_of_ranks_by_hand() -> None:
+    """32 layers and a loss of 2.46 are 6.9 a rank of 5, 8.6 a rank of 4 and 4.9 a rank of 7."""
+    assert balanced_chunks(DENSE, 5, 1) == (7, 7, 7, 7, 4)
+    assert balanced_chunks(DENSE, 7, 1) == (5, 5, 5, 5, 5, 5, 2)
+    assert balanced_chunks(DENSE, 32, 1) == (1,) * 32
+
+
 def test_mtp_layers_and_the_loss_end_the_layout() -> None:
     chunks = parse_layout(balanced_layout(MTP, 4, 2))
     assert [chunk.mtp_layers for chunk in chunks] == [0] * 7 + [1]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
+from statistics import median
 
 import pytest
 
+from primus_mcp.errors import InputError
 from primus_mcp.inputs.constants import TIME
 from primus_mcp.validation.constants import audit
+from primus_mcp.validation.figures import MEMORY_GROUP, TIME_GROUP, figures, residuals, write
 from primus_mcp.validation.groups import GROUPS, grouped, ladders
-from primus_mcp.validation.refit import collect, family_of, halves, leave_out
-from primus_mcp.validation.report import document, report
+from primus_mcp.validation.refit import LeftOut, collect, family_of, halves, leave_out, mean_of
+from primus_mcp.validation.report import document, leave_out_report, report
 from primus_mcp.validation.resolve import resolve
 from primus_mcp.validation.rows import Row, shipped_rows
 from primus_mcp.validation.score import Scored, score
@@ -163,3 +167,63 @@ def test_memory_of_a_run_that_its_source_contradicts_is_skipped() -> None:
     plain, suspect = score([stated], what=("memory",)) + score([stated.model_copy(update={"suite": ("suspect",)})], what=("memory",))
     assert plain.predicted is not None and plain.skipped_reason is None
     assert suspect.predicted is None and "contradict" in (suspect.skipped_reason or "")
+
+
+def left_out(vendor: str, *families: str, shipped: float, blind: float, configurations: int = 1) -> LeftOut:
+    return LeftOut(
+        families=families,
+        vendor=vendor,
+        configurations=configurations,
+        fitted_on=9,
+        shipped=shipped,
+        shipped_bias=-shipped,
+        refitted=blind,
+        refitted_bias=blind,
+        constants=(("time: x", 1.0),),
+    )
+
+
+BLIND = [
+    left_out("amd", "a", shipped=0.1, blind=0.2, configurations=3),
+    left_out("amd", "b", shipped=0.3, blind=0.4),
+    left_out("amd", "a", "b", shipped=0.9, blind=0.9),
+    left_out("nvidia", "c", shipped=0.05, blind=0.06),
+]
+
+
+def test_errors_of_families_are_weighted_by_their_configurations_and_halves_stand_apart() -> None:
+    assert mean_of(BLIND[:2], "shipped") == pytest.approx((3 * 0.1 + 0.3) / 4)
+    lines = leave_out_report(BLIND).splitlines()
+    assert len(lines) == 1 + len(BLIND) + 1
+    assert lines[-1].startswith("mean of families left out in turn") and "15.0%" in lines[-1] and "25.0%" in lines[-1]
+
+
+def test_an_unknown_family_is_answered_with_the_known_ones() -> None:
+    with pytest.raises(InputError, match=r"'zebra'.*known: each, .*qwen3"):
+        leave_out(shipped_rows()[:60], "zebra", suites=("amd-headline",), backend="roofline")
+
+
+def test_the_figures_beside_an_answer_are_the_groups_and_the_families_left_out(tmp_path: Path) -> None:
+    found = [*score(shipped_rows(), what=("time",), backend="roofline"), *score(shipped_rows(), what=("memory",))]
+    groups = {group.name: numbers for group, numbers in grouped(found).items()}
+    table = figures(found, BLIND)
+    assert table["amd"]["time"]["runs"] == 4 and table["amd"]["time"]["mean_error"] == 0.15
+    assert table["amd"]["time"]["blind_mean_error"] == 0.25 and table["amd"]["memory"]["blind_mean_error"] is None
+    for vendor in ("amd", "nvidia"):
+        assert table[vendor]["time"]["median_error"] == pytest.approx(groups[TIME_GROUP[vendor]].median, abs=1e-4)
+        assert table[vendor]["memory"]["mean_error"] == pytest.approx(groups[MEMORY_GROUP[vendor]].mape, abs=1e-4)
+    assert table["amd"]["time"]["gpus"] == ["mi300x", "mi355x"]
+    write(found, BLIND, tmp_path / "accuracy.yaml")
+    assert len((tmp_path / "residuals.jsonl").read_text(encoding="utf-8").splitlines()) == len(residuals(found))
+
+
+def test_a_residual_is_the_median_error_of_one_configuration() -> None:
+    rows = [row for row in shipped_rows() if row.task == "lora" and row.gpu.startswith("MI") and row.n_gpus == 8]
+    found = score(rows, what=("time",), backend="roofline")
+    wanted = sorted(
+        round(median(item.error_fraction or 0.0 for item in found if (item.same_as or item.row.id) == first), 4)
+        for first in {item.same_as or item.row.id for item in found}
+    )
+    own = residuals(found)
+    assert sorted(entry["error"] for entry in own) == wanted
+    assert {entry["family"] for entry in own} == {"llama2"} and all(entry["traits"]["adapters"] for entry in own)

@@ -71,7 +71,7 @@ def _layout_mtp(case: Case) -> str | None:
     wanted = case.arch.mtp_num_layers
     if sum(held) != wanted:
         return f"the layout has {sum(held)} MTP layers (m), mtp_num_layers is {wanted}"
-    if wanted and max(held) != wanted:
+    if max(held) != wanted:
         return f"the layout spreads {wanted} MTP layers over {sum(1 for n in held if n)} stages, 1 is allowed"
     return None
 
