@@ -250,6 +250,16 @@ EXAMPLES = [
     ),
     Example("Z10", ("PP 4",), arguments=ZB | {"create_attention_mask_in_dataloader": True}, mended_trial={"pp_schedule": "zerobubble"}),
     Example("E13", ("EP 8", "PP 4", "VPP 1"), "moe", {"overlap_moe_expert_parallel_comm": True}, {"pp": 4}, mended_trial={"vpp": 2}),
+    Example("E13", ("EP 8", "PP 2", "VPP 1"), "moe", {"overlap_moe_expert_parallel_comm": True}, {"pp": 2}, mended_trial={"pp": 1}),
+    Example("E13", ("EP 1", "PP 1"), "moe", {"overlap_moe_expert_parallel_comm": True}, {"ep": 1}, mended_trial={"ep": 2}),
+    Example(
+        "E13",
+        ("full",),
+        "moe",
+        {"overlap_moe_expert_parallel_comm": True},
+        {"recompute_granularity": "full"},
+        mended_trial={"recompute_granularity": "none"},
+    ),
     Example(
         "split-fp8",
         ("PP 4", "hybrid"),
