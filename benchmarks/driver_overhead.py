@@ -1,8 +1,12 @@
 """What the driver itself costs a round: CPU time of the real loop with DSPy, sandbox and journal, less language model and evaluations.
 
-Replies are instant: a script stands in for the provider behind DSPy's `LM`, so prompts are formatted and answers parsed as ever. Evaluating
-(the trials that the model prices, and the neighbours of the incumbent that each briefing and each `explain_trial` lists, checks and prices)
-is measured apart. Deno is a process of its own and not counted; its start is hidden while a model thinks. No assertions.
+A round is four questions and seven tool calls. Replies are instant: a script stands in for the provider behind DSPy's `LM`, so prompts are
+formatted and answers parsed as ever. Evaluating (the trials that the model prices, and the neighbours of the incumbent that a briefing and
+each `explain_trial` list, check and price) is measured apart; all other CPU time of this process is the driver's: DSPy, the journal with
+its fsyncs, canonical keys, prices that answers quote beside a trial's own (a hot expert rank), and the thread that starts the next sandbox.
+Deno is a process of its own and not counted; its start is hidden while a model thinks. Rounds whose incumbent is new explain it anew, the
+others have its explanation already: `worst` is such a round or a disturbed one. CPU time grows by half where other programs share the
+cores, so `--repeat` runs all of it several times, and the least of a quiet machine is nearest to what the work costs. No assertions.
 """
 
 from __future__ import annotations
@@ -121,8 +125,8 @@ def session_with(folder: str, trials: int, rounds: int) -> tuple[TuningSession, 
     return session, meter
 
 
-def measure(trials: int, rounds: int) -> None:
-    """Prints a line."""
+def measure(trials: int, rounds: int) -> list[float]:
+    """Prints a line; the driver's own milliseconds of each round but the first."""
     import dspy
 
     provider, priced = Provider(), explain._priced  # noqa: SLF001
@@ -137,29 +141,32 @@ def measure(trials: int, rounds: int) -> None:
         size = (Path(folder) / "journal.jsonl").stat().st_size
     if not watch.rounds:
         print(f"{began:4} trials: {stage.end.reason}")
-        return
+        return []
     steady = watch.rounds[1:] or watch.rounds
     total, evaluating = (1e3 * median(column) for column in zip(*steady, strict=True))
     own = sorted(1e3 * (whole - evaluated) for whole, evaluated in steady)
     print(
         f"{began:4} trials, {len(watch.rounds)} rounds, {len(calls)} requests: a round {total:6.1f} ms CPU, {evaluating:6.1f} evaluating, "
-        f"{median(own):5.1f} the driver (least {own[0]:.1f}); first question {provider.characters[1] // 1000} k characters, "
-        f"plan {provider.characters[0] // 1000} k, "
-        f"journal {size // 1000} kB"
+        f"{median(own):5.1f} the driver (least {own[0]:.1f}, worst {own[-1]:.1f}); first question {provider.characters[1] // 1000} k "
+        f"characters, plan {provider.characters[0] // 1000} k, journal {size // 1000} kB"
     )
+    return own
 
 
 def main() -> None:
     """A line for each size of the log."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="runs of each size")
     parser.add_argument("--trials", type=int, nargs="*", default=[5, 30, 100], help="sizes of the log before the first round")
     arguments = parser.parse_args()
     if importlib.util.find_spec("dspy") is None:
         print("dspy is not installed (primus-mcp[agent]): nothing to measure")
         return
     for trials in arguments.trials:
-        measure(trials, arguments.rounds)
+        own = [one for _ in range(arguments.repeat) for one in measure(trials, arguments.rounds)]
+        if arguments.repeat > 1 and own:
+            print(f"{'':4} {len(own)} rounds: median {median(own):.1f} ms the driver, least {min(own):.1f}")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ START_TOP = 5
 """Fastest configurations of the sweep that become trials, beside the fastest under less memory."""
 START_SECONDS = 120
 NOTE = (
-    "{mark}: {legal:,} legal configurations. Trial {trial} is {proof}. Worth proposals: what the projection does not price, such as less "
+    "{mark}: {legal:,} legal configurations. Trial {trial} is {proof}. Worth a proposal: what the projection does not price, such as less "
     "memory risk, rivals within its error, runs that are worth measuring."
 )
 
