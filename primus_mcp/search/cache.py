@@ -75,12 +75,19 @@ class TrialCache:
         self.path = path if path is not None else cache_file()
 
     @contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
-        """One transaction. Raises RunDirectoryError with the remedy where the file cannot be used."""
+    def _connection(self, *, reads: bool = False) -> Iterator[sqlite3.Connection]:
+        """One transaction; one that only `reads` needs no right to write. Raises RunDirectoryError with the remedy where the file cannot be
+        used.
+        """
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(self.path, timeout=BUSY_S)) as connection, connection:
-                connection.execute(_SCHEMA)
+            if reads:
+                name = f"{self.path.absolute().as_uri()}?mode=ro"
+            else:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                name = self.path.absolute().as_uri()
+            with closing(sqlite3.connect(name, timeout=BUSY_S, uri=True)) as connection, connection:
+                if not reads:
+                    connection.execute(_SCHEMA)
                 yield connection
         except (sqlite3.Error, OSError) as error:
             raise RunDirectoryError(f"the cache {self.path} cannot be used: {error}; delete it, or set PRIMUS_MCP_CACHE_DIR") from error
@@ -143,8 +150,9 @@ class TrialCache:
         """Rows as records; one that this version cannot read is left out. `tail` is written in this file only."""
         if not self.path.exists():
             return []
-        with self._connection() as connection:
-            rows = connection.execute(f"{_COLUMNS} {tail}", values).fetchall()
+        with self._connection(reads=True) as connection:
+            made = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'best'").fetchone()
+            rows = connection.execute(f"{_COLUMNS} {tail}", values).fetchall() if made else []
         found = []
         for workload, cluster, engine, key, name, time, trial, result in rows:
             try:

@@ -27,7 +27,7 @@ _FLAGS: tuple[tuple[re.Pattern[str], Any], ...] = (
     (re.compile(r"\(--allow-policy lifts it\)"), "(a server started with --allow-policy lifts it)"),
     (re.compile(r"--profiling-mode benchmark but "), ""),
     (re.compile(r", or use --profiling-mode simulate \(over MCP: evaluate_simulate\)"), ", or call evaluate_simulate"),
-    (re.compile(r"run again with --resume"), "open the session again"),
+    (re.compile(r"run again \(tune: with --resume\)"), "open the session again"),
     (re.compile(r"--pin (\w+)=(\w+)"), _pin),
     (re.compile(r"--out-dir"), "out_dir"),
     (re.compile(r"--where"), "where"),

@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 def storage_error(error: OSError, path: Path, doing: str) -> RunDirectoryError:
     """What happened to which file, and the remedy, in one line."""
     if error.errno in _FULL:
-        remedy = "free space and run again with --resume: nothing that was logged is lost"
+        remedy = "free space and run again (tune: with --resume): nothing that was logged is lost"
     elif isinstance(error, NotADirectoryError | FileExistsError | IsADirectoryError):
         remedy = "choose another --out-dir: a file or folder of that name is in the way"
     else:

@@ -140,3 +140,22 @@ def test_the_list_shows_the_newest_says_how_many_there_are_and_json_has_all(
     assert main(["cache", "clear", "--all"]) == 2
     assert "--all: goes with list only" in capsys.readouterr().err
     assert main(["cache", "clear"]) == 0
+
+
+def test_reading_needs_no_right_to_write_and_leaves_an_empty_file_empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = TrialCache(tmp_path / "a b#%?" / "best.sqlite")
+    cache.remember(HERE, "n", [("a", {"tp": 1}, result(5.0))])
+    asked = []
+
+    def opened(name: str, **options: Any) -> sqlite3.Connection:
+        asked.append(name)
+        return real(name, **options)
+
+    real = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", opened)
+    assert len(cache.best(HERE)) == len(cache.entries()) == len(cache.proposals(HERE)) == 1
+    assert all(name.endswith("?mode=ro") for name in asked) and len(asked) == 3
+    (tmp_path / "empty").mkdir()
+    empty = tmp_path / "empty" / "best.sqlite"
+    empty.touch()
+    assert TrialCache(empty).entries() == [] and empty.stat().st_size == 0 and len(list(empty.parent.iterdir())) == 1
