@@ -15,13 +15,15 @@ from primus_mcp.evaluation.cheapest import cheapest_fitting_change, fitting_chan
 from primus_mcp.evaluation.convert import FITS_ONLY_BALANCED
 from primus_mcp.evaluation.digest import digest, plain
 from primus_mcp.evaluation.evaluators import Evaluator, FullEvaluator, Mode, Rules, make_evaluator
-from primus_mcp.evaluation.result import EvaluationResult
-from primus_mcp.evaluation.synthetic import relative_speed
+from primus_mcp.evaluation.rank import is_candidate
+from primus_mcp.evaluation.result import OUTSIDE_POLICY, EvaluationResult
+from primus_mcp.evaluation.synthetic import HEURISTIC_MFU, bubble, heuristic_tokens_per_s, relative_speed
 from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.cluster_file import BenchmarkHost
 from primus_mcp.inputs.training import Recompute, TrainingConfig
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.projection.memory import project_memory
+from primus_mcp.projection.parameters import active_parameters
 from primus_mcp.space.knobs import TrialConfig
 from primus_mcp.space.notes import GBS_DIFFERS, PRECISION_DIFFERS
 from primus_mcp.units import bytes_to_gb
@@ -114,6 +116,16 @@ def test_the_rule_of_thumb_charges_each_degree_and_pays_for_each_lever() -> None
     assert speed(pp=4, schedule="zero-bubble") > speed(pp=4) and speed(pp=4, vpp=2) > speed(pp=4)
 
 
+def test_the_bubble_and_the_throughput_of_the_rule_of_thumb_by_hand(tmp_path: Path) -> None:
+    assert bubble(TrainingConfig(pp=4), 8) == pytest.approx(3 / (8 + 3))
+    assert bubble(TrainingConfig(pp=4, vpp=2), 8) == pytest.approx(3 / (16 + 3))
+    assert bubble(TrainingConfig(pp=4, schedule="zero-bubble"), 8) == pytest.approx(1.5 / (8 + 1.5))
+    found = evaluator(tmp_path, "memory-real", num_nodes=1)
+    arch, cluster = found.workload.architecture, found.cluster
+    plain = heuristic_tokens_per_s(arch, TrainingConfig(), cluster, 8)
+    assert plain == pytest.approx(HEURISTIC_MFU * cluster.profile.sustained_flops["bf16"] / (6 * active_parameters(arch)))
+
+
 def test_made_up_memory_grows_with_the_micro_batch_and_shrinks_with_what_divides_it(tmp_path: Path) -> None:
     dry = evaluator(tmp_path, "dry", num_nodes=1)
     one, two = dry.evaluate(TrialConfig(mbs=1)), dry.evaluate(TrialConfig(mbs=2))
@@ -177,6 +189,24 @@ def test_policy_bounds_are_lifted_for_the_workload_itself_only(tmp_path: Path) -
     assert not rules.check(wide).legal and "policy" in (rules.check(wide).reason or "")
     lifted = Rules(workload=rules.workload, cluster=rules.cluster, axes={}, pins={}, allow_policy=True)
     assert lifted.check(wide).legal
+
+
+@pytest.mark.parametrize("mode", ["dry", "memory-real", "full"])
+def test_a_single_evaluation_prices_what_the_policy_alone_refuses_under_a_key_of_its_own(tmp_path: Path, mode: Mode) -> None:
+    found = evaluator(tmp_path, mode, num_nodes=1)
+    wide, own, broken = TrialConfig(mbs=32), TrialConfig(), TrialConfig(tp=3)
+    assert not found.evaluate(wide).legal
+    single = found.evaluate(wide, single=True)
+    assert single.legal and OUTSIDE_POLICY in {warning.code for warning in single.warnings} and not is_candidate(single)
+    assert found.key(wide, single=True) != found.key(wide)
+    assert found.key(own, single=True) == found.key(own) and found.evaluate(own, single=True) == found.evaluate(own)
+    assert found.key(broken, single=True) == found.key(broken) and not found.evaluate(broken, single=True).legal
+    assert not found.starts_a_run(own)
+
+
+def test_a_refused_trial_shows_what_it_resolves_to(tmp_path: Path) -> None:
+    refused = evaluator(tmp_path).evaluate(TrialConfig(tp=3))
+    assert refused.resolved is not None and refused.resolved["tp"] == 3
 
 
 def test_measured_runs_need_a_gpu_and_say_so(tmp_path: Path) -> None:

@@ -115,6 +115,11 @@ def test_what_cannot_fit_or_is_illegal_is_not_measured() -> None:
     assert not device.jobs
 
 
+def test_a_run_is_started_for_a_trial_that_is_legal_and_may_fit_alone() -> None:
+    made = evaluator(Device())
+    assert [made.starts_a_run(TrialConfig(**knobs)) for knobs in ({"mbs": 1}, {"mbs": 16}, {"tp": 3})] == [True, False, False]  # type: ignore[arg-type]
+
+
 def test_out_of_memory_is_a_result_and_a_crash_is_not() -> None:
     def fails(failure: Any) -> Any:
         def run(*_: Any, **__: Any) -> tuple[RankReport, ...]:

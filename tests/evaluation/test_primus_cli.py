@@ -17,6 +17,7 @@ from primus_mcp.evaluation.primus_cli import Answer, PrimusError, PrimusEvaluato
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.model_workload import workload_from_model
+from primus_mcp.projection.performance.flops import model_flops_per_sequence
 from primus_mcp.space.knobs import TrialConfig
 
 COMMIT = "fd1eeabb" + "0" * 32
@@ -81,6 +82,9 @@ def test_memory_then_time_with_the_trial_s_overlay_and_its_commit(tmp_path: Path
     result = checkout.evaluate()
     assert (result.fidelity, result.backend, result.source) == ("primus", f"primus@{COMMIT}", "simulate")
     assert (result.memory_per_gpu_gb, result.iteration_ms, result.tokens_per_s_per_gpu) == (60.0, 4096.0, 8000.0)
+    architecture = checkout.evaluator().workload.architecture
+    tflops_per_token = model_flops_per_sequence(architecture, 1) / SEQ / 1e12
+    assert result.tflops_per_s_per_gpu == pytest.approx(8000 * tflops_per_token)
     assert [arguments[arguments.index("projection") + 1] for arguments in checkout.asked] == ["memory", "performance"]
     overrides = next(iter(checkout.overlays[0]["modules"].values()))["overrides"]
     assert overrides["micro_batch_size"] == 1 and overrides["global_batch_size"] == GBS
