@@ -102,7 +102,7 @@ class Cluster:
     profile: SoftwareProfile
     hbm_bytes: int
     memory_safety_margin: float
-    clock_ratio: float = 1.0
+    clock_ratio: float
 
     @property
     def world_size(self) -> int:

@@ -95,6 +95,7 @@ def test_a_model_that_is_not_what_its_name_says_is_told_field_by_field(tmp_path:
     gpt_oss = text(resolve(tmp_path, "gpt_oss_20B"), "differs-from-published")
     for field in ("shared_expert_ffn_hidden_size", "qkv_bias", "linear_bias", "sliding_window", "qk_norm"):
         assert field in gpt_oss
+    assert "windowed_layers: no layers would run, openai/gpt-oss-20b has 12 of 24 layers" in gpt_oss
     assert "differs-from-published" not in codes(resolve(tmp_path, "llama3.1_8B"))
     assert "tied_embeddings" in text(resolve(tmp_path, "llama3.1_8B", untie_embeddings_and_output_weights=False), "differs-from-published")
 
