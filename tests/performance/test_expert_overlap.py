@@ -8,6 +8,7 @@ import pytest
 from time_cases import FOUR_NODES, ONE_NODE, cluster_of, moe
 
 from primus_mcp.inputs.constants import TIME
+from primus_mcp.inputs.training import GroupedGemm
 from primus_mcp.projection.performance.stages import StageCost, within_window
 
 
@@ -67,3 +68,13 @@ def test_only_orders_that_pair_forwards_with_backwards_hide_anything() -> None:
         assert sum(found.time_breakdown_s.values()) == pytest.approx(found.iteration_s)
     assert felt["v-half"] == felt["v-min"] == pytest.approx(1)
     assert 0.2 < felt["interleaved"] < 0.25 < 0.6 < felt["zbv-formatted"] < 0.64
+
+
+@pytest.mark.parametrize("kernel", ["legacy", "te"])
+@pytest.mark.parametrize("gpu", ["mi355x", "gb200"])
+def test_a_split_pair_hides_no_more_than_the_constant_where_the_host_is_slower_than_the_gpu(gpu: str, kernel: GroupedGemm) -> None:
+    # Without its exchange the GPU waits longer for the host, which the weight gradient outside the pair must not gain from.
+    sizes = {"pp": 4, "vpp": 2, "mbs": 1, "gbs": 8 * 128, "overlap_grad_reduce": False, "overlap_param_gather": False}
+    found = moe(cluster_of(4, gpu), **sizes, schedule="zbv-formatted", overlap_moe_a2a=True, grouped_gemm=kernel)
+    assert found.time_breakdown_s["host"] > 0.3 * found.iteration_s
+    assert found.exposed_s["a2a"] >= (1 - TIME["moe_a2a_overlap"]) * found.communication_s["a2a"]

@@ -75,11 +75,17 @@ def stage_costs(
 
 
 def paired_s(stages: tuple[StageCost, ...], alone: tuple[StageCost, ...], order: str) -> Pair | None:
-    """What forwards and backwards (input gradients in split orders) take of a pair, where that is not what they take alone."""
+    """What forwards and backwards (input gradients in split orders) take of a pair, where that is not what they take alone.
+
+    A weight gradient runs outside the pair and takes as long as ever: the input gradient is what a backward in pairs takes beyond it.
+    """
     if alone is stages:
         return None
-    split = order in SPLIT_PAIR_SCHEDULES
-    return tuple(stage.forward_s for stage in stages), tuple(stage.backward_s + (0.0 if split else stage.weight_s) for stage in stages)
+    apart = order in SPLIT_PAIR_SCHEDULES
+    backward_s = (
+        stage.backward_s + stage.weight_s - (waiting.weight_s if apart else 0.0) for stage, waiting in zip(stages, alone, strict=True)
+    )
+    return tuple(stage.forward_s for stage in stages), tuple(backward_s)
 
 
 def plan_costs(config: TrainingConfig, stages: tuple[StageCost, ...], transfer_s: float) -> PlannerCosts | None:
