@@ -25,8 +25,8 @@ _RULES = """## Rules
 
 `hard`: the trainer refuses the configuration, or silently runs something else; the source is the line that does it. `policy`: a
 bound of the search, which `--allow-policy` lifts; the workload's own baseline, `evaluate`, `memory` and `performance` are judged by hard
-rules only (`evaluate`, here and over MCP, warns of a policy and never counts such a configuration as the best). What the trainer's own argument
-parsing refuses (R1-R3, L1, S16, E18, ...) is refused while the keys are read.
+rules only (`evaluate`, here and over MCP, warns of a policy and never counts such a configuration as the best). What the trainer's own
+argument parsing refuses (R1-R3, L1, S16, E18, ...) is refused while the keys are read.
 """
 _PLANNED = """
 `zerobubble-heuristic` plans its order from the workload's `pp_max_mem` (most live micro-batches of a rank, from the forward to the weight
