@@ -35,6 +35,8 @@ _WORDS: Mapping[str, tuple[object, ...]] = {
 _FREE = frozenset({"based_on", "arch", "aliases"})
 _ENTRY = frozenset({"value", "source", "range", "note"})
 _BY_PEAK = "device.peak_tflops."
+_ORIGAMI = frozenset({"device.shared_memory_kib", "device.l2_kib"})
+"""Figures that a GPU which Origami models must state: read as 0 where they are absent, they would give wrong times."""
 MAX_FIGURE = 1e9
 
 
@@ -199,10 +201,11 @@ def _peaks_given(document: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _missing(document: Mapping[str, Any], like: GpuProfile, profile: str) -> tuple[list[str], list[str]]:
-    """(figures, what no GPU can be without: words such as the kind of links, and BF16 rates) that `like` has and the document lacks."""
+    """(figures, what no GPU can be without: words such as the kind of links, BF16 rates, caches) that `like` has and the document lacks."""
     reference, rename = _newest(like), (f"profiles.{like.default_profile}.", f"profiles.{profile}.", 1)
     words = [path for path, _ in _words(reference) if path != "aliases" and not path.endswith(".since")]
     needed = [*words, f"{_BY_PEAK}bf16", f"profiles.{like.default_profile}.sustained_tflops.bf16"]
+    needed += [path for path, _ in _figures(reference) if path in _ORIGAMI]
     lists = ([path.replace(*rename) for path in paths] for paths in ([path for path, _ in _figures(reference)], needed))
     figures, essential = ([path for path in paths if not _has(document, path)] for paths in lists)
     return figures, essential

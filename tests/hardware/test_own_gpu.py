@@ -70,7 +70,16 @@ def test_a_file_with_every_figure_needs_no_base_and_its_profile_may_have_any_nam
 
 @pytest.mark.parametrize(
     "path",
-    ["vendor", "arch", "supports_mxfp8", "network.node_topology", "network.switch_topology", "profiles.mine.date", "network.nic_gb_per_s"],
+    [
+        "vendor",
+        "arch",
+        "supports_mxfp8",
+        "network.node_topology",
+        "network.switch_topology",
+        "profiles.mine.date",
+        "network.nic_gb_per_s",
+        "device.l2_kib",
+    ],
 )
 def test_a_file_without_a_base_that_leaves_a_word_or_a_figure_out_is_refused_by_its_name(path: str) -> None:
     document = whole_file()
