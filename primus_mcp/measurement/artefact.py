@@ -172,7 +172,7 @@ def load(path: Path) -> Artefact:
     """An artefact file. Raises InputError for anything that is not one of this version."""
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise InputError("is too large for a benchmark artefact", where=str(path))
+            raise InputError("is too large for a benchmark artefact", where=str(path), remedy="name a file of --save-benchmark")
         data = path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path), remedy="name a file of --save-benchmark") from None

@@ -129,7 +129,7 @@ def calibrate(
         raise InputError("no run to calibrate from", where="--rows", remedy="give runs that this GPU and engine can be compared with")
     for point in points:
         if not math.isfinite(point.measured_s) or point.measured_s <= 0 or not point.projected_s > 0:
-            raise InputError(f"run {point.name} has no positive time", where="--rows")
+            raise InputError(f"run {point.name} has no positive time", where="--rows", remedy="correct it, or leave the run out")
     multipliers = _fit(points, ridge)
     negative = [term for term, value in multipliers.items() if value <= 0]
     if negative:
@@ -213,7 +213,9 @@ def load_calibration(path: Path) -> Calibration:
     try:
         return Calibration.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
+        raise InputError(
+            f"cannot be read: {error.strerror or error}", where=str(path), remedy="name a file of `calibrate --save`"
+        ) from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         problem = f"is no calibration: {'.'.join(str(part) for part in first['loc'])}: {first['msg']}"

@@ -80,12 +80,12 @@ def read_residuals(path: Path) -> tuple[StoredResidual, ...]:
     """The lines of a file; none where it does not exist. Raises InputError with the line."""
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise InputError("is too large for a residual file", where=str(path))
+            raise InputError("is too large for a residual file", where=str(path), remedy=f"name a {FILE_NAME}")
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         return ()
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path)) from None
+        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path), remedy=f"name a {FILE_NAME}") from None
     found = []
     for number, line in enumerate(lines, 1):
         if not line.strip():

@@ -191,7 +191,7 @@ def _text(path: Path) -> str:
         with gzip.open(path, "rb") if packed else path.open("rb") as file:
             data = file.read(MAX_TRACE_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"cannot be read: {error}", where=str(path)) from None
+        raise InputError(f"cannot be read: {error}", where=str(path), remedy="name the trace of one rank") from None
     if len(data) > MAX_TRACE_BYTES:
         raise InputError("is larger than 2 GiB", where=str(path), remedy="profile fewer iterations")
     return data.decode("utf-8", errors="replace")
@@ -207,7 +207,8 @@ def read_trace(path: Path) -> TraceSummary:
     except InputError as error:
         raise InputError(error.problem, where=str(path), remedy=error.remedy) from None
     except (ValueError, RecursionError, csv.Error) as error:
-        raise InputError(f"is neither a torch profiler trace nor a rocprofv3 CSV: {error}", where=str(path)) from None
+        problem = f"is neither a torch profiler trace nor a rocprofv3 CSV: {error}"
+        raise InputError(problem, where=str(path), remedy="export it with torch.profiler, or with rocprofv3 --kernel-trace") from None
 
 
 def terms_of_trace(summary: TraceSummary, iterations: int) -> dict[Term, float]:

@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 from architecture_cases import decoder
@@ -15,7 +16,19 @@ from primus_mcp.errors import InputError
 from primus_mcp.inputs.architecture import Architecture, MixtureOfExperts
 from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.training import TrainingConfig
-from primus_mcp.measurement.calibration import TERMS, Calibration, Point, Term, apply_calibration, calibrate, corrected_s, term_of, terms_of
+from primus_mcp.measurement.calibration import (
+    TERMS,
+    Calibration,
+    Point,
+    Term,
+    apply_calibration,
+    calibrate,
+    corrected_s,
+    load_calibration,
+    save_calibration,
+    term_of,
+    terms_of,
+)
 from primus_mcp.projection.performance import project_performance
 
 TRUE: dict[Term, float] = {"gemm": 1.25, "attention": 0.8, "memory_bound": 1.4, "communication": 1.6, "host_and_bubble": 1.1}
@@ -107,3 +120,29 @@ def test_runs_that_no_positive_time_explains_are_refused() -> None:
         fitted([Point(name="broken", measured_s=math.nan, terms_s=terms)])
     with pytest.raises(InputError, match="no run"):
         fitted([])
+
+
+def test_runs_that_would_need_negative_time_are_refused_with_the_terms() -> None:
+    """One run of the same shares is far too fast, the other as modelled: only a negative term would explain both."""
+    fast: dict[Term, float] = {**dict.fromkeys(TERMS, 0.0), "gemm": 1.0}
+    both: dict[Term, float] = {**fast, "communication": 1.0}
+    points = [Point(name=str(n), measured_s=1.0, terms_s=fast) for n in range(20)]
+    points += [Point(name=f"x{n}", measured_s=0.2, terms_s=both) for n in range(20)]
+    with pytest.raises(InputError, match="negative time for communication"):
+        fitted(points)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '{"format": "primus-mcp-calibration", "version": 2}'])
+def test_a_file_that_is_no_calibration_is_one_line_with_its_remedy(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "calibration.json"
+    path.write_text(content, encoding="utf-8")
+    for file, told in ((path, "is no calibration"), (tmp_path / "gone.json", "cannot be read")):
+        with pytest.raises(InputError, match=told) as caught:
+            load_calibration(file)
+        assert "calibrate --save" in (caught.value.remedy or "") and "\n" not in str(caught.value)
+
+
+def test_a_calibration_is_read_as_it_was_written(tmp_path: Path) -> None:
+    found = fitted([point(seed, 0.05) for seed in range(4)])
+    save_calibration(found, tmp_path / "calibration.json")
+    assert load_calibration(tmp_path / "calibration.json") == found
