@@ -24,6 +24,7 @@ from primus_mcp.measurement.measure import MeasureSettings, Runner, job_for, mea
 from primus_mcp.measurement.memory import anchor_memory, memory_residuals
 from primus_mcp.measurement.plan import ReducedRun, plan_reduced_run, wanted_kernels
 from primus_mcp.measurement.residuals import FILE_NAME, cache_file, keep_residuals
+from primus_mcp.projection.adapters import adapters_of
 from primus_mcp.projection.memory import MemoryProjection, project_memory
 from primus_mcp.projection.ops.backend import GemmBackend
 from primus_mcp.projection.performance import PerformanceProjection, project_performance
@@ -92,11 +93,8 @@ def plan_for(arch: Architecture, config: TrainingConfig, cluster: Cluster, gpus:
     placement = place(arch, config, cluster.world_size)
     gradients = 0
     if placement.dp * config.cp > 1:
-        rank = config.lora_rank if config.finetune == "lora" else None
-        held = (
-            trained_parameters(arch, placement.of_rank(i), config.tp, config.ep, config.etp, rank, config.lora_targets)
-            for i in range(placement.pp)
-        )
+        adapters = adapters_of(config)
+        held = (trained_parameters(arch, placement.of_rank(i), config.tp, config.ep, config.etp, adapters) for i in range(placement.pp))
         gradients = max(parameters.dense for parameters in held)
     return plan_reduced_run(arch, config, gpus=gpus, gradients=gradients)
 

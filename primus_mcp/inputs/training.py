@@ -90,6 +90,7 @@ class TrainingConfig:
     finetune: FinetuneMethod = "full"
     lora_rank: int = 0
     lora_targets: tuple[str, ...] = ("linear_qkv", "linear_proj")
+    lora_dropout: float = 0.0
     # recompute
     recompute: Recompute = Recompute()
     # precision

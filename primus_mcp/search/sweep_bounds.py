@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from primus_mcp.inputs.constants import TIME
 from primus_mcp.inputs.training import V_SCHEDULES, Recompute, TrainingConfig
 from primus_mcp.inputs.workload import Workload
+from primus_mcp.projection.adapters import adapters_of
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.settings import layer_settings
 from primus_mcp.projection.memory.fully_sharded import unsharded_bytes
@@ -129,8 +130,7 @@ def _exchanges(pricing: Pricing, levers: Levers, shape: Shape, placement: Placem
         for ranks in shape.ranks:
             held = placement.of_rank(ranks[0])
             for i, config in enumerate(firsts):
-                lora = config.lora_rank if config.finetune == "lora" else None
-                parameters = trained_parameters(arch, held, config.tp, config.ep, config.etp, lora, config.lora_targets)
+                parameters = trained_parameters(arch, held, config.tp, config.ep, config.etp, adapters_of(config))
                 exchange = rank_exchange(pricing.rates, arch, config, placement, ranks[0], parameters, (0.0, 0.0))
                 step_s = optimizer_s(pricing.rates, config, placement, parameters)
                 found[i, list(ranks)] = exchange.gradients_s, exchange.parameters_s, step_s

@@ -100,7 +100,7 @@ _STATES_BY = attrgetter(
 )  # fmt: skip
 _EXCHANGED_BY = attrgetter(
     "use_distributed_optimizer", "use_torch_fsdp2", "main_grad_bytes", "main_param_bytes", "exp_avg_bytes", "exp_avg_sq_bytes",
-    "fp8", "fp8_param_gather",
+    "fp8", "fp8_param_gather", "grouped_gemm",
 )  # fmt: skip
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from architecture_cases import decoder
 
-from primus_mcp.inputs.architecture import Architecture, LatentAttention, LayerShape, MixtureOfExperts
+from primus_mcp.inputs.architecture import Architecture, LatentAttention, MixtureOfExperts
 from primus_mcp.inputs.published import PublishedModel, published_models
-from primus_mcp.projection.adapters import adapter_parameters
 from primus_mcp.projection.parameters import (
     active_parameters,
     embedding_parameters,
@@ -126,19 +125,3 @@ def test_fewer_query_groups_than_ranks_still_shard_the_fused_weight_evenly() -> 
 
 def test_tied_embeddings_are_counted_once() -> None:
     assert total_parameters(tiny()) - total_parameters(tiny(tied_embeddings=True)) == 128 * 8
-
-
-def test_adapters_are_rank_times_inputs_and_outputs_of_their_targets() -> None:
-    """MLPerf's Llama-2-70B LoRA: rank 16 on QKV (8192 + 10240) and projection (8192 + 8192) of 80 layers = 44,564,480."""
-    arch = MODELS["llama2_70B"].architecture
-    layers: tuple[LayerShape, ...] = ((False, "attention"),) * 80
-    assert adapter_parameters(arch, layers, 1, 1, 1, 16, ("linear_qkv", "linear_proj")).total == 44_564_480
-    assert adapter_parameters(arch, layers, 1, 1, 1, 16, ("no_such",)).total == 0
-    whole = adapter_parameters(arch, layers, 1, 1, 1, 16, ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")).total
-    assert whole - 44_564_480 == 16 * 80 * ((8192 + 2 * 28672) + (28672 + 8192))
-
-
-def test_adapters_of_experts_lie_with_the_experts() -> None:
-    arch = MODELS["mixtral_8x7B_v0.1"].architecture
-    held = adapter_parameters(arch, ((True, "attention"),), 1, 4, 1, 8, ("linear_fc1", "linear_fc2"))
-    assert (held.dense, held.expert) == (0, 2 * 8 * ((4096 + 2 * 14336) + (14336 + 4096)))

@@ -1,10 +1,10 @@
-"""The time of LoRA adapters beside the linears of a layer."""
+"""The time of LoRA adapters beside the linears of a layer: thin products and eager tensor operations, bound by HBM, and their traffic."""
 
 from __future__ import annotations
 
 from primus_mcp.inputs.architecture import Architecture, LayerShape
 from primus_mcp.inputs.constants import TIME
-from primus_mcp.projection.adapters import adapted_linears
+from primus_mcp.projection.adapters import AdaptedLinear, Adapters, adapted_linears
 from primus_mcp.projection.layers.moe_mlp import expert_rows
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.record import Piece
@@ -12,19 +12,95 @@ from primus_mcp.projection.layers.settings import LayerSettings
 from primus_mcp.units import BF16_BYTES
 
 
-def adapter_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, shape: LayerShape) -> list[Piece]:
-    """LoRA: thin GEMMs bound by HBM. Forward reads the input (and its dropout), adds to the output; backward reads the output gradient
-    twice, adds to the input gradient.
+def _linears(arch: Architecture, settings: LayerSettings, shape: LayerShape, adapters: Adapters) -> tuple[AdaptedLinear, ...]:
+    return adapted_linears(arch, shape, settings.tp, settings.ep, settings.etp, adapters)
 
-    bytes a token and target: forward 2 (3 in + 3 out), backward 2 (3 in + 2 out). Known error: adapter weights themselves are ignored; the
-    passes were fitted to runs with adapters on QKV and output projection only.
+
+def _rows(arch: Architecture, settings: LayerSettings, linear: AdaptedLinear) -> float:
+    """All rows of a rank's experts pass their shared adapter, or each its own expert's: the same bytes."""
+    return expert_rows(arch, arch.experts, settings) if linear.expert and arch.experts else settings.tokens(arch)
+
+
+def adapter_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, shape: LayerShape) -> list[Piece]:
+    """The adapters of one layer for one micro-batch, as Primus runs them: y = W x + (alpha / r) B A dropout(x), each step a kernel.
+
+    bytes a row: 2 (i p_i + o p_o), i and o the widths of the adapted linear on a rank, p the passes over them (`adapter.*` of the time
+    constants): forward A reads, B writes, the product with alpha / r reads and writes (also where it is 1), the sum reads both and
+    writes; backward the same way round, and the sum of two input gradients. Dropout reads and writes the input and a mask; at p = 0
+    there is none. The weights themselves, r (i + o), are left out: a row in a thousand.
+    Source: AMD-AGI/Primus backends/megatron/peft/utils.py (ParallelLinearAdapter.forward), lora_layers.py (LoRALinear.forward).
+    Known error: GEMMs r wide are taken to reach the bandwidth of HBM, which no kernel run shows; 6% slow on 8 MI355X and 2 to 8% fast on
+    8 MI300X (Llama-2-70B, adapters on attention), 50% fast on the two figures that Primus states for a mixture (DeepSeek-V2-Lite).
     """
-    if not settings.adapter_rank:
+    adapters = settings.adapters
+    if adapters is None:
         return []
-    passes = TIME["adapter_passes"]
+    extra = TIME["adapter.dropout"] if adapters.dropout else 0.0
     forward_bytes = backward_bytes = 0.0
-    for linear in adapted_linears(arch, shape, settings.tp, settings.ep, settings.etp, settings.lora_targets):
-        rows = expert_rows(arch, arch.experts, settings) if linear.expert and arch.experts else settings.tokens(arch)
-        forward_bytes += BF16_BYTES * rows * passes * (linear.inputs + linear.outputs)
-        backward_bytes += BF16_BYTES * rows * (passes * linear.inputs + (passes - 1) * linear.outputs)
-    return [Piece(name="adapters", forward_s=rates.pass_s(forward_bytes), backward_s=rates.pass_s(backward_bytes))]
+    linears = _linears(arch, settings, shape, adapters)
+    for linear in linears:
+        size = BF16_BYTES * _rows(arch, settings, linear)
+        forward_bytes += size * ((TIME["adapter.input.forward"] + extra) * linear.inputs + TIME["adapter.output.forward"] * linear.outputs)
+        backward_bytes += size * (
+            (TIME["adapter.input.backward"] + extra) * linear.inputs + TIME["adapter.output.backward"] * linear.outputs
+        )
+    piece = Piece(name="adapters", forward_s=rates.pass_s(forward_bytes), backward_s=rates.pass_s(backward_bytes))
+    return [piece, *_traffic(rates, arch, settings, linears, adapters.rank)]
+
+
+def _transfers_s(rates: Rates, settings: LayerSettings, linear: AdaptedLinear, row_bytes: float, rank: int) -> tuple[float, float]:
+    """(forward, backward) seconds of one adapter's collectives, see `_traffic`."""
+    n, low, wide, read = linear.split, row_bytes * rank, row_bytes * linear.outputs, row_bytes * linear.inputs
+    reduced_s, gathered_s = rates.all_reduce_s(low, n, 1), rates.all_gather_s(low, n, 1)
+    if linear.expert:
+        return (rates.all_gather_s(wide, n, 1) if linear.form == "row" else gathered_s), 0.0
+    if linear.form == "row":
+        wide_s = rates.all_gather_s(wide, n, 1)
+        return reduced_s + wide_s, reduced_s + (wide_s if settings.sequence_parallel else 0.0)
+    forward_s = gathered_s + (rates.all_gather_s(wide, n, 1) if linear.form == "replicated" else 0.0)
+    if not settings.sequence_parallel:
+        return forward_s, reduced_s + rates.all_reduce_s(read, n, 1)
+    if linear.form == "column" or (linear.form == "normed" and settings.tp_comm_overlap):
+        return forward_s + rates.all_gather_s(read, n, 1), reduced_s + rates.reduce_scatter_s(read, n, 1)
+    return forward_s, reduced_s
+
+
+def _traffic(rates: Rates, arch: Architecture, settings: LayerSettings, linears: tuple[AdaptedLinear, ...], rank: int) -> list[Piece]:
+    """Collectives of adapters over n > 1 ranks (TP, of experts ETP); nothing hides them. T rows, i and o as above, BF16:
+
+    - column-parallel: forward all-gather of A x, T r; backward all-reduce of the same and of the input gradient, T i. With sequence
+      parallelism the base linear reduces the latter where it returns its gathered input (norm in one module, no TP overlap); elsewhere
+      the adapter gathers T i forward and reduce-scatters it backward.
+    - row-parallel: forward all-reduce of A x, T r, and all-gather of the output, T o; backward all-reduce of T r, and with sequence
+      parallelism all-gather of T o.
+    - replicated: forward all-gather of T r and T o; backward as column-parallel without sequence parallelism, else of T r alone.
+    - of experts: forward all-gather of T r (column) or T o (row) alone.
+    Source: NVIDIA/Megatron-LM core/tensor_parallel/layers.py (allreduce_dgrad, explicit_expert_comm), mappings.py; no run with TP > 1 and
+    adapters on an AMD GPU is published.
+    """
+    forward_s = backward_s = 0.0
+    for linear in linears:
+        if linear.split > 1:
+            spent = _transfers_s(rates, settings, linear, BF16_BYTES * _rows(arch, settings, linear), rank)
+            forward_s, backward_s = forward_s + spent[0], backward_s + spent[1]
+    if not forward_s:
+        return []
+    piece = Piece(
+        name="tp",
+        collective="tp",
+        forward_s=forward_s,
+        backward_s=backward_s,
+        forward_total_s=forward_s,
+        backward_total_s=backward_s,
+    )
+    return [piece]
+
+
+def adapter_launches(arch: Architecture, settings: LayerSettings, shape: LayerShape) -> tuple[float, float]:
+    """(forward, backward) kernels of a layer's adapters that Python dispatches."""
+    adapters = settings.adapters
+    if adapters is None:
+        return 0.0, 0.0
+    count = sum(linear.count for linear in _linears(arch, settings, shape, adapters))
+    extra = TIME["launches.adapter_dropout"] if adapters.dropout else 0.0
+    return count * (TIME["launches.adapter.forward"] + extra), count * (TIME["launches.adapter.backward"] + extra)

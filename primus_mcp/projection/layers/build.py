@@ -8,7 +8,7 @@ from primus_mcp.errors import InputError
 from primus_mcp.inputs.architecture import ATTENDING, FEEDING_FORWARD, MIXING, Architecture, LayerKind
 from primus_mcp.inputs.constants import TIME
 from primus_mcp.projection.layers import host
-from primus_mcp.projection.layers.adapters import adapter_pieces
+from primus_mcp.projection.layers.adapters import adapter_launches, adapter_pieces
 from primus_mcp.projection.layers.attention import attention_pieces
 from primus_mcp.projection.layers.dense_mlp import dense_mlp_pieces
 from primus_mcp.projection.layers.head import embedding_pieces, head_pieces, prediction_projection
@@ -29,17 +29,19 @@ def _launch_s(rates: Rates, settings: LayerSettings, kind: str) -> float:
     return rates.cluster.profile.launch_s * TIME[f"host_work.{kind}"] * pieces
 
 
-def _dense_host(rates: Rates, arch: Architecture, settings: LayerSettings, *, first: bool = True, mlp: bool = True) -> HostCost:
+def _dense_host(rates: Rates, arch: Architecture, settings: LayerSettings, kind: LayerKind, *, mlp: bool = True) -> HostCost:
     """A mixer is taken to launch as many kernels as attention."""
     if settings.full_graph:
         return HostCost()
     each = _launch_s(rates, settings, "dense")
-    attention = host.attention_launches(arch, settings) if first else (0.0, 0.0)
+    attention = host.attention_launches(arch, settings) if kind != "mlp_alone" else (0.0, 0.0)
     feed_forward = host.dense_launches(settings) if mlp else (0.0, 0.0)
-    return HostCost(forward_s=(attention[0] + feed_forward[0]) * each, backward_s=(attention[1] + feed_forward[1]) * each)
+    adapters = adapter_launches(arch, settings, (False, kind))
+    forward, backward = (attention[i] + feed_forward[i] + adapters[i] for i in (0, 1))
+    return HostCost(forward_s=forward * each, backward_s=backward * each)
 
 
-def _moe_host(rates: Rates, arch: Architecture, settings: LayerSettings) -> HostCost:
+def _moe_host(rates: Rates, arch: Architecture, settings: LayerSettings, kind: LayerKind) -> HostCost:
     """Host synchronisations cluster at the dispatch of each layer's forward pass.
 
     Between two clusters the host launches the experts of one layer and the attention of the next, as much as without them: they add
@@ -50,9 +52,10 @@ def _moe_host(rates: Rates, arch: Architecture, settings: LayerSettings) -> Host
     dense_s, moe_s, loop_s = _launch_s(rates, settings, "dense"), _launch_s(rates, settings, "moe"), TIME["loop_launch_s"]
     attention, dispatch = host.attention_launches(arch, settings), host.dispatch_launches(settings)
     experts, loops, biases = host.expert_launches(arch, settings), host.loop_gemms(arch, settings), host.bias_launches(arch, settings)
-    plain_s = rates.cluster.profile.launch_s
+    plain_s, adapters = rates.cluster.profile.launch_s, adapter_launches(arch, settings, (True, kind))
     forward_s, backward_s = (
-        attention[i] * dense_s + (dispatch[i] + experts[i]) * moe_s + loops[i] * loop_s + biases[i] * plain_s for i in (0, 1)
+        (attention[i] + adapters[i]) * dense_s + (dispatch[i] + experts[i]) * moe_s + loops[i] * loop_s + biases[i] * plain_s
+        for i in (0, 1)
     )
     return HostCost(forward_s=forward_s, backward_s=backward_s, stall_s=host.synchronisations(settings) * TIME["sync_bubble_s"])
 
@@ -83,16 +86,14 @@ def decoder_layer(
     attention = (*_first_half(rates, arch, settings, windowed, kind), *adapter_pieces(rates, arch, settings, (moe, kind)))
     once_s = _weight_casts_s(rates, arch, settings, moe=moe, kind=kind)
     if kind not in FEEDING_FORWARD:
-        return part_cost(attention, _dense_host(rates, arch, settings, mlp=False), once_s)
+        return part_cost(attention, _dense_host(rates, arch, settings, kind, mlp=False), once_s)
     if not moe:
-        return part_cost(
-            (*attention, *dense_mlp_pieces(rates, arch, settings)), _dense_host(rates, arch, settings, first=kind != "mlp_alone"), once_s
-        )
+        return part_cost((*attention, *dense_mlp_pieces(rates, arch, settings)), _dense_host(rates, arch, settings, kind), once_s)
     assert arch.experts is not None
     if arch.experts.num_experts % settings.ep:
         raise InputError(f"{settings.ep} does not divide {arch.experts.num_experts} experts", where="ep", remedy="choose a divisor")
     pieces = (*attention, *moe_pieces(rates, arch, arch.experts, settings))
-    return part_cost(pieces, _moe_host(rates, arch, settings), once_s)
+    return part_cost(pieces, _moe_host(rates, arch, settings, kind), once_s)
 
 
 def _end_host(rates: Rates, settings: LayerSettings) -> HostCost:

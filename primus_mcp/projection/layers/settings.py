@@ -14,6 +14,7 @@ from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.constants import TIME
 from primus_mcp.inputs.hardware import Precision
 from primus_mcp.inputs.training import Dispatcher, Fp8Recipe, GroupedGemm, TrainingConfig
+from primus_mcp.projection.adapters import Adapters, adapters_of
 
 _COPIED = (
     "tp",
@@ -52,9 +53,8 @@ _COPIED = (
     "expert_load_imbalance",
     "a2a_ep_size",
     "deepep_fused_permute",
-    "lora_targets",
 )
-_RESOLVED_FROM = ("fp8", "fp8_recipe", "fp4", "finetune", "lora_rank")
+_RESOLVED_FROM = ("fp8", "fp8_recipe", "fp4", "finetune", "lora_rank", "lora_targets", "lora_dropout")
 _read = attrgetter(*_COPIED, *_RESOLVED_FROM)
 
 
@@ -66,7 +66,7 @@ Scaling = Literal["tensor", "blockwise", "mxfp8"]
 class LayerSettings:
     """See `TrainingConfig` for the copied fields. Resolved: the precision that linear and expert GEMMs really run in, the bytes an
     element that casting their inputs and output gradients moves, how their products are scaled, whether weights have gradients (not
-    under LoRA), and the rank of adapters (0: none). `exchange_waits`: overlap of the expert exchange is on, but no task of another
+    under LoRA), and the adapters (None: no LoRA). `exchange_waits`: overlap of the expert exchange is on, but no task of another
     micro-batch runs beside this one (warm-up and cool-down of a pipeline).
     """
 
@@ -106,7 +106,6 @@ class LayerSettings:
     expert_load_imbalance: float
     a2a_ep_size: int | None
     deepep_fused_permute: bool
-    lora_targets: tuple[str, ...]
     linear_precision: Precision
     expert_precision: Precision
     linear_cast_bytes: float
@@ -114,7 +113,7 @@ class LayerSettings:
     linear_scaling: Scaling
     expert_scaling: Scaling
     trains_weights: bool
-    adapter_rank: int
+    adapters: Adapters | None
     exchange_waits: bool = False
 
     def tokens(self, arch: Architecture) -> float:
@@ -191,5 +190,5 @@ def _settings(values: tuple[Any, ...]) -> LayerSettings:
         linear_scaling=_scaling(linear, probe.fp8_recipe),
         expert_scaling=_scaling(expert, probe.fp8_recipe),
         trains_weights=probe.finetune != "lora",
-        adapter_rank=probe.lora_rank if probe.finetune == "lora" else 0,
+        adapters=adapters_of(probe),
     )

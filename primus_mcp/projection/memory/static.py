@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.training import TrainingConfig
-from primus_mcp.projection.adapters import adapter_parameters
+from primus_mcp.projection.adapters import Adapters, adapter_parameters, adapters_of
 from primus_mcp.projection.layers.settings import expert_precision, linear_precision
 from primus_mcp.projection.memory.stage import Stage, layer_kinds
 from primus_mcp.projection.placement import Placement
@@ -45,8 +45,9 @@ def static_memory(stage: Stage, arch: Architecture, config: TrainingConfig, plac
     """Static bytes of one pipeline rank."""
     held = stage.parameters
     shards = placement.replicas * config.cp
-    if config.finetune == "lora":
-        return _lora(stage, arch, config, placement)
+    adapters = adapters_of(config)
+    if adapters is not None:
+        return _lora(stage, arch, config, placement, adapters)
     if config.use_torch_fsdp2:
         return _fully_sharded(stage, config, shards)
     dense_shards, expert_shards = (shards, placement.expert_replicas) if config.use_distributed_optimizer else (1, 1)
@@ -125,10 +126,10 @@ def _fully_sharded(stage: Stage, config: TrainingConfig, shards: int) -> StaticM
     )
 
 
-def _lora(stage: Stage, arch: Architecture, config: TrainingConfig, placement: Placement) -> StaticMemory:
-    """Frozen weights with their FP8 copies; adapters, rank * (rows + columns) elements a linear, have gradients and states of their own."""
+def _lora(stage: Stage, arch: Architecture, config: TrainingConfig, placement: Placement, adapters: Adapters) -> StaticMemory:
+    """Frozen weights with their FP8 copies; adapters have gradients and states of their own, those of experts sharded over expert DP."""
     layers = layer_kinds(arch, placement.of_rank(stage.rank))
-    held = adapter_parameters(arch, layers, config.tp, config.ep, config.etp, config.lora_rank, config.lora_targets)
+    held = adapter_parameters(arch, layers, config.tp, config.ep, config.etp, adapters)
     shards = (placement.replicas * config.cp, placement.expert_replicas) if config.use_distributed_optimizer else (1, 1)
     owned = held.dense / shards[0] + held.expert / shards[1]
     primary, copies = _fp8_weights(stage, config)

@@ -10,7 +10,7 @@ from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.constants import TIME
 from primus_mcp.inputs.layout import Chunk
 from primus_mcp.inputs.training import TrainingConfig
-from primus_mcp.projection.adapters import adapter_parameters
+from primus_mcp.projection.adapters import Adapters, adapter_parameters
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.parameters import (
     RankParameters,
@@ -36,12 +36,17 @@ class Exchange:
 
 @lru_cache(maxsize=16_384)
 def trained_parameters(
-    arch: Architecture, chunks: tuple[Chunk, ...], tp: int, ep: int, etp: int, lora_rank: int | None, lora_targets: tuple[str, ...]
+    arch: Architecture, chunks: tuple[Chunk, ...], tp: int, ep: int, etp: int, adapters: Adapters | None
 ) -> RankParameters:
-    """Elements with gradients on one pipeline rank. A tied output matrix is a second copy where the embedding lies elsewhere."""
+    """Elements with gradients on one pipeline rank: of `adapters` alone where given.
+
+    A tied output matrix is a second copy where the embedding lies elsewhere; MTP depths have adapters like layers.
+    """
     layers = [layer for chunk in chunks for layer in chunk.layers]
-    if lora_rank is not None:
-        return adapter_parameters(arch, tuple(arch.layer_shape(layer) for layer in layers), tp, ep, etp, lora_rank, lora_targets)
+    if adapters is not None:
+        depths = sum(chunk.mtp_layers for chunk in chunks)
+        shapes = (*(arch.layer_shape(layer) for layer in layers), *(arch.layer_shape(arch.num_layers - 1),) * depths)
+        return adapter_parameters(arch, shapes, tp, ep, etp, adapters)
     total = RankParameters()
     for (moe, kind), count in Counter(arch.layer_shape(layer) for layer in layers).items():
         total += layer_parameters(arch, moe, tp, ep, etp, kind).times(count)
@@ -63,8 +68,8 @@ def _exposed(transfer_s: float, window_s: float) -> float:
 
 
 def _tied_embedding_s(rates: Rates, arch: Architecture, config: TrainingConfig, placement: Placement, world: int) -> float:
-    """First and last stage sum the gradient of a tied embedding when they are different ranks."""
-    if not arch.tied_embeddings or placement.pp == 1 or placement.owner[0] == placement.owner[-1]:
+    """First and last stage sum the gradient of a tied embedding when they are different ranks and it is trained."""
+    if not arch.tied_embeddings or config.finetune == "lora" or placement.pp == 1 or placement.owner[0] == placement.owner[-1]:
         return 0.0
     size_bytes = float(embedding_parameters(arch, config.tp).dense_sharded * config.main_grad_bytes)
     return rates.all_reduce_s(size_bytes, 2, world // placement.pp * (placement.pp - 1))

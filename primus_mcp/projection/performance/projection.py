@@ -9,6 +9,7 @@ from types import MappingProxyType
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.hardware import Cluster, Precision
 from primus_mcp.inputs.training import TrainingConfig
+from primus_mcp.projection.adapters import adapters_of
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.settings import LayerSettings, layer_settings
 from primus_mcp.projection.ops.backend import GemmBackend, gemm_model
@@ -53,8 +54,7 @@ def _rank_time(
     update_s_per_element: float | None,
 ) -> RankTime:
     own = tuple(stage for stage, owner in zip(stages, placement.owner, strict=True) if owner == rank)
-    lora_rank = config.lora_rank if config.finetune == "lora" else None
-    parameters = trained_parameters(arch, placement.of_rank(rank), config.tp, config.ep, config.etp, lora_rank, config.lora_targets)
+    parameters = trained_parameters(arch, placement.of_rank(rank), config.tp, config.ep, config.etp, adapters_of(config))
     times = sum(s.forward_s for s in own), sum(s.backward_s + s.weight_s for s in own)
     update_s = optimizer_s(rates, config, placement, parameters)
     if update_s_per_element is not None:
