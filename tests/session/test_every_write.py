@@ -24,7 +24,7 @@ def run(folder: Path) -> TuningSession:
     """Six seeds under a budget of three, and the artefacts; the picture is not drawn, only written."""
     session = open_session(folder, limits={"seed_budget": BUDGET})
     session.run_seeds(plan(SEEDS))
-    with mock.patch("primus_mcp.session.trials_png", lambda *_, **__: b"picture"):
+    with mock.patch("primus_mcp.session.picture", lambda *_: b"picture"):
         session.finish("seed plan finished")
     return session
 

@@ -7,9 +7,14 @@ and ends its process where memory runs out: none of that may happen to a server 
 from __future__ import annotations
 
 import json
+import struct
 import sys
+import zlib
 from base64 import b64encode
+from collections.abc import Iterator
 from typing import Any
+
+_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 
 def drawing(job: dict[str, Any]) -> dict[str, str]:
@@ -20,10 +25,28 @@ def drawing(job: dict[str, Any]) -> dict[str, str]:
         svg = vl_convert.vegalite_to_svg(job["spec"], allowed_base_urls=[])
         if job["scale"] is None:
             return {"svg": svg}
-        return {"svg": svg, "png": b64encode(vl_convert.svg_to_png(svg, scale=job["scale"])).decode("ascii")}
+        return {"svg": svg, "png": b64encode(packed(vl_convert.svg_to_png(svg, scale=job["scale"]))).decode("ascii")}
     except (ValueError, RuntimeError) as error:
         said = str(error).split("\n    at ")[0].split("\nStack backtrace")[0]
         return {"error": " ".join(said.split())}
+
+
+def packed(png: bytes) -> bytes:
+    """The same picture in a third of the bytes or less: the library compresses for speed (PNG specification, 5 and 10)."""
+    pixels = zlib.compress(zlib.decompress(b"".join(data for kind, data in _chunks(png) if kind == b"IDAT")), 6)
+    others = [(kind, data) for kind, data in _chunks(png) if kind != b"IDAT"]
+    return _SIGNATURE + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in (*others[:-1], (b"IDAT", pixels), others[-1])
+    )
+
+
+def _chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
+    place = len(_SIGNATURE)
+    while place < len(png):
+        (length,) = struct.unpack_from(">I", png, place)
+        yield png[place + 4 : place + 8], png[place + 8 : place + 8 + length]
+        place += length + 12
 
 
 def main() -> int:
