@@ -19,6 +19,11 @@ from filelock import FileLock, Timeout
 
 from primus_mcp.errors import RunDirectoryError
 
+try:
+    import fcntl
+except ImportError:
+    fcntl = None  # type: ignore[assignment]
+
 LOCK_NAME = ".lock"
 LOCK_TIMEOUT_S = 60.0
 _CHUNK_BYTES = 65536
@@ -75,8 +80,9 @@ class RunDirectory:
                 return
             self._require_present()
             try:
-                os.close(os.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o644))  # the lock would wait for a file that cannot be
-                self._lock.acquire()
+                descriptor = self._lock_if_free()
+                if descriptor is None:
+                    self._lock.acquire()
             except Timeout as error:
                 raise RunDirectoryError(
                     f"{self.path} has been locked by another process for {LOCK_TIMEOUT_S:.0f} s; stop it or use another --out-dir"
@@ -88,7 +94,24 @@ class RunDirectory:
                 yield
             finally:
                 self._held = False
-                self._lock.release()
+                if descriptor is None:
+                    self._lock.release()
+                else:
+                    _unlock(descriptor)
+
+    def _lock_if_free(self) -> int | None:
+        """The lock as it mostly is to be had, without a wait: a descriptor. None: another holds it, or the system knows no `flock`; then
+        FileLock, which takes the same lock of the same file, waits or finds another way. Raises OSError where the file cannot be.
+        """
+        descriptor = os.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
+        try:
+            if fcntl is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return descriptor
+        except OSError:
+            pass
+        os.close(descriptor)
+        return None
 
     def write(self, name: str, content: str | bytes, *, durable: bool = True) -> None:
         """Replace a file of the folder as a whole."""
@@ -100,6 +123,14 @@ class RunDirectory:
         """Hold the thread lock only: for reads, which never wait for other processes."""
         with self._thread_lock:
             yield
+
+
+def _unlock(descriptor: int) -> None:
+    """Also where a process that was forked meanwhile has a copy of the descriptor."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -8,13 +8,15 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+from filelock import FileLock, Timeout
 
 from primus_mcp.errors import RunDirectoryError
 from primus_mcp.trials.scratchpad import Scratchpad
-from primus_mcp.trials.storage import RunDirectory, append_whole, repair_tail, storage_error, write_atomic
+from primus_mcp.trials.storage import LOCK_NAME, RunDirectory, append_whole, repair_tail, storage_error, write_atomic
 
 
 def one_line(error: pytest.ExceptionInfo[RunDirectoryError]) -> str:
@@ -170,3 +172,49 @@ def test_a_folder_in_which_no_lock_can_be_made_is_told_at_once_and_not_as_a_lock
     monkeypatch.setattr(folder._lock, "acquire", lambda: pytest.fail("waited"))
     with pytest.raises(RunDirectoryError, match=r"cannot write to .*No such file"), folder.locked():
         pass
+
+
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+def test_the_lock_excludes_programs_that_take_it_by_filelock_and_is_free_after_it(first: str, tmp_path: Path) -> None:
+    folder, theirs = RunDirectory(tmp_path), FileLock(tmp_path / LOCK_NAME, timeout=0)
+    if first == "ours":
+        with folder.locked(), folder.locked(), pytest.raises(Timeout):
+            theirs.acquire()
+        with theirs:
+            pass
+        return
+    with theirs:
+        waiting = threading.Thread(target=lambda: folder.write("a", "b"), daemon=True)
+        waiting.start()
+        waiting.join(0.2)
+        assert waiting.is_alive() and not (tmp_path / "a").exists()
+    waiting.join(30)
+    assert (tmp_path / "a").read_text() == "b"
+
+
+def test_a_system_without_flock_locks_by_filelock_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("primus_mcp.trials.storage.fcntl", None)
+    folder, other = RunDirectory(tmp_path), FileLock(tmp_path / LOCK_NAME, timeout=0)
+    with folder.locked(), pytest.raises(Timeout):
+        other.acquire()
+    with other:
+        pass
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="POSIX processes")
+def test_a_process_that_was_forked_while_the_lock_was_held_does_not_keep_it(tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib, sys, time\n"
+        "from primus_mcp.trials.storage import RunDirectory\n"
+        "folder = RunDirectory(pathlib.Path(sys.argv[1]))\n"
+        "with folder.locked():\n"
+        "    child = os.fork()\n"
+        "    if child == 0:\n"
+        "        time.sleep(60)\n"
+        "        os._exit(0)\n"
+        "another = RunDirectory(pathlib.Path(sys.argv[1]))\n"
+        "print(another._lock_if_free() is not None)\n"
+        "os.kill(child, 9)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert run.stdout == "True\n"
