@@ -22,13 +22,23 @@ def _beside(values: list[int], value: int) -> list[int]:
 
 
 def _virtual_stages(workload: Workload, config: TrainingConfig) -> list[int]:
-    """The largest VPP that splits the layers evenly, the next ones, the largest of all.
+    """The largest VPP that splits the layers evenly, the next ones, half as many and twice as many, the largest of all.
 
+    The bubble falls with 1 / VPP while uneven layouts make the time of single steps jump, so a step may lose where a larger one wins.
     Rank 0 holds PP (1 + (PP - 1) / (PP VPP)) micro-batches: a large VPP may fit where the next one does not.
     """
     values, layers = vpp_values(workload.architecture, config.pp), workload.architecture.num_layers
     even = [vpp for vpp in values if layers % (config.pp * vpp) == 0]
-    return list(dict.fromkeys([*even[-1:], *_beside(values, config.vpp), values[-1]]))
+    half, double = (max((vpp for vpp in values if vpp <= wanted), default=values[0]) for wanted in (config.vpp // 2, config.vpp * 2))
+    return list(dict.fromkeys([*even[-1:], *_beside(values, config.vpp), half, double, values[-1]]))
+
+
+def _as_interleaved(workload: Workload, config: TrainingConfig, pp: int) -> int:
+    """VPP at another depth with as many layers in a virtual stage, or a few more: a step that also gave interleaving up would say nothing
+    of the depth.
+    """
+    values = vpp_values(workload.architecture, pp)
+    return max((vpp for vpp in values if vpp * pp <= config.vpp * config.pp), default=values[0]) if config.vpp > 1 else 1
 
 
 def _schedules(config: TrainingConfig) -> Iterator[Step]:
@@ -64,7 +74,7 @@ def _model_degrees(workload: Workload, cluster: Cluster, config: TrainingConfig)
     for ep in _beside(ep_values(arch, cluster), config.ep) if arch.is_moe else []:
         yield f"EP {ep}", {"ep": ep}
     for pp in _beside(pp_values(arch, cluster), config.pp):
-        yield f"PP {pp}", {"pp": pp, "vpp": 1}
+        yield f"PP {pp}", {"pp": pp, "vpp": _as_interleaved(workload, config, pp)}
 
 
 def _split_degrees(workload: Workload, cluster: Cluster, config: TrainingConfig) -> Iterator[Step]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
@@ -11,13 +12,15 @@ from typing import Any
 
 import pytest
 
-from primus_mcp.evaluation.evaluators import Rules, make_evaluator
+from primus_mcp.evaluation.evaluators import FullEvaluator, Rules, make_evaluator
 from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.model_workload import workload_from_model
 from primus_mcp.inputs.workload import Workload, read_workload
 from primus_mcp.search.estimate import Estimate
+from primus_mcp.search.neighbours import neighbours
 from primus_mcp.search.seeds import Seed, seed_plan
+from primus_mcp.search.sweep import sweep
 from primus_mcp.search.topologies import GridPoint, grid
 from primus_mcp.space.adapted import adapt_baseline
 from primus_mcp.space.knobs import KnobValue, TrialConfig
@@ -368,3 +371,28 @@ def test_twelve_seeds_find_the_topology_of_the_sweeps_optimum_regression(
     pricing.run(12)
     best = max((trial for trial, score in pricing.scores.items() if score), key=lambda trial: pricing.scores[trial] or 0.0)
     assert (best.tp, best.pp, best.ep or 1, best.cp) == degrees
+
+
+def test_steps_of_virtual_stages_are_the_next_ones_and_half_and_twice_as_many(mixtral: Workload, cluster: Cluster) -> None:
+    for vpp in (1, 2, 3, 4, 5, 6, 8):
+        labels = [label for label, _ in neighbours(mixtral, cluster, TrialConfig(pp=4, vpp=vpp))]
+        tried = [int(label.rpartition(" ")[2]) for label in labels if re.fullmatch(r"neighbour: VPP \d+", label)]
+        assert {max(1, vpp - 1), vpp // 2 or 1, min(8, vpp * 2)} <= {*tried, vpp}
+        degrees = labels.index(next(label for label in labels if label.startswith("neighbour: EP")))
+        assert all(labels.index(f"neighbour: VPP {stages}") < degrees for stages in tried)
+
+
+def test_a_step_of_depth_keeps_the_layers_of_a_virtual_stage(mixtral: Workload, cluster: Cluster) -> None:
+    steps = {label: knobs for label, knobs in neighbours(mixtral, cluster, TrialConfig(pp=4, vpp=4)) if label.startswith("neighbour: PP")}
+    assert {knobs["pp"]: knobs["vpp"] for knobs in steps.values()} == {2: 8, 8: 2}
+    plain = {knobs["pp"]: knobs["vpp"] for label, knobs in neighbours(mixtral, cluster, TrialConfig(pp=4, vpp=1)) if "PP " in label[:14]}
+    assert set(plain.values()) == {1}
+
+
+def test_twelve_seeds_of_the_example_workload_come_within_a_thousandth_of_the_sweep_regression(mixtral: Workload, cluster: Cluster) -> None:
+    pricing = Pricing(mixtral, cluster, axes=DEFAULT_AXES)
+    pricing.run(12)
+    assert isinstance(pricing.evaluator, FullEvaluator)
+    optimum = sweep(pricing.evaluator, only=["tp", "pp", "ep", "vpp", "mbs", "fp8", "sync_free_stage", "use_turbo_deepep"], top=1).best
+    assert optimum is not None and optimum.result.tokens_per_s_per_gpu is not None
+    assert pricing.best() >= optimum.result.tokens_per_s_per_gpu * 0.999

@@ -149,7 +149,8 @@ def test_reading_needs_no_right_to_write_and_leaves_an_empty_file_empty(tmp_path
 
     def opened(name: str, **options: Any) -> sqlite3.Connection:
         asked.append(name)
-        return real(name, **options)
+        made: sqlite3.Connection = real(name, **options)
+        return made
 
     real = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", opened)

@@ -152,7 +152,7 @@ def _starts_of_children() -> list[ast.Call]:
 
 def test_complaint_9_no_child_process_inherits_the_wire() -> None:
     for start in _starts_of_children():
-        assert any(word.arg == "stdin" for word in start.keywords), ast.unparse(start)
+        assert any(word.arg in ("stdin", "input") for word in start.keywords), ast.unparse(start)
 
 
 def test_complaint_10_the_server_forks_nothing() -> None:
