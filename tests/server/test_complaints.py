@@ -359,17 +359,17 @@ async def test_complaint_33_a_cancelled_evaluation_stands_in_the_log_or_can_be_r
 ) -> None:
     real, begun, go = FullEvaluator.evaluate, threading.Event(), threading.Event()
 
-    def slow(self: FullEvaluator, trial: Any) -> EvaluationResult:
+    def slow(self: FullEvaluator, trial: Any, **how: Any) -> EvaluationResult:
         begun.set()
         go.wait(10)
-        return real(self, trial)
+        return real(self, trial, **how)
 
     async with Client(server, mode=mode) as client:
         await call(client, "open_session", **LLAMA)
         monkeypatch.setattr(FullEvaluator, "evaluate", slow)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(client.call_tool, "evaluate_simulate", {})
-            await anyio.to_thread.run_sync(begun.wait)
+            assert await anyio.to_thread.run_sync(begun.wait, 10)
             tasks.cancel_scope.cancel()
         await call(client, "list_gpus")
         go.set()
