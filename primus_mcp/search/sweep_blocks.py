@@ -102,11 +102,14 @@ class Walk:
         return lever[keep], choice[keep]
 
     def _table(self, lots: Sequence[Lot]) -> tuple[Table, Index]:
-        """The levers of all lots priced once at every micro-batch size, and the place of each flat lever among them."""
+        """The levers of all lots priced once at every micro-batch size, and the place of each flat lever among them.
+
+        FSDP2, which holds other things under a pipeline, exists without one only: the lot of the lowest PP stands for all.
+        """
         flats = np.unique(np.concatenate([np.unique(lot.lever) for lot in lots]))
         position = np.zeros(int(np.prod(self._choices.lever_shape)), dtype=np.intp)
         position[flats] = np.arange(len(flats))
-        block, arch = lots[0].block, self.pricing.workload.architecture
+        block, arch = min((lot.block for lot in lots), key=lambda block: block.config.pp), self.pricing.workload.architecture
         configs = [replace(self._config(block, int(flat)), mbs=1) for flat in flats]
         sizes = tuple(sorted({batch.mbs for lot in lots for batch in lot.block.batches}))
         return self._pricer.table(lever_set(self.pricing.rates, arch, configs), sizes), position

@@ -4,7 +4,7 @@ time >= max over ranks r of [forwards before r + work of r + backwards before r]
  (unsplit schedules: the last backward of r still has to reach rank 0; split ones: of the input gradients only, or nothing)
 memory >= states + buffers + (1 + fragmentation) x (saved bytes at the fullest moments of a few ranks + gathered layers) + outside
 Stage times, exchanges, optimizer, states and saved bytes are the engine's own; what is left out is waiting between ranks, and the parts of
-transients that later layers hide. `tests/search/test_sweep_bounds.py` holds both bounds against the projections.
+transients that later layers hide. `tests/search/test_sweep_space.py` holds both bounds against the projections.
 """
 
 from __future__ import annotations

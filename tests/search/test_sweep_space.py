@@ -61,6 +61,21 @@ def test_bounds_hold_on_random_legal_configurations_and_are_near_the_projection_
     assert sorted(stock)[len(stock) // 2] > 0.95
 
 
+def test_the_memory_bound_of_sharded_parameters_does_not_depend_on_the_order_in_which_pipelines_are_walked() -> None:
+    rules = evaluator("llama3.1_8B", 2, tp=2, cp=1, mbs=2).rules
+    masks = Masks(rules, choices_of(rules.workload, rules.cluster, axes=rules.axes, pins=rules.pins))
+    pricing = Pricing(workload=rules.workload, rates=rates_for(rules.cluster, "roofline"))
+    walk, seen = Walk(masks=masks, pricing=pricing, where=parse_where(None)), 0
+    for lot, bounds in walk.unit(list(reversed(masks.topologies()))):
+        least = bounds.memory_bytes(np.arange(len(lot.lever)))
+        for i in range(0, len(lot.lever), 7):
+            config = resolve(rules.workload, walk.trial(lot.block.knobs(int(lot.batch[i])), int(lot.lever[i]), int(lot.choice[i])))
+            if config.use_torch_fsdp2:
+                assert least[i] <= project_memory(rules.workload.architecture, config, rules.cluster).device_bytes + 8
+                seen += 1
+    assert seen > 10
+
+
 def test_batches_of_a_pipeline_differ_in_mbs_and_gbs_alone() -> None:
     for model in ("deepseek_v2_lite", "gpt_oss_20B", "llama3.1_8B"):
         rules = evaluator(model, 2, all_axes=True).rules
