@@ -8,6 +8,7 @@ backward also holds the gradient of the residual branch. Known error: transients
 from __future__ import annotations
 
 from primus_mcp.inputs.architecture import LatentAttention
+from primus_mcp.projection.memory.activations.adapters import with_adapter
 from primus_mcp.projection.memory.activations.operation import Operation, Saved, kept
 from primus_mcp.projection.memory.activations.settings import ActivationSettings
 from primus_mcp.units import BF16_BYTES, FP32_BYTES
@@ -54,25 +55,24 @@ def _query_projections(settings: ActivationSettings, heads: float) -> tuple[Oper
     query = settings.tokens * heads * arch.head_dim * BF16_BYTES
     key = settings.tokens * _local_groups(settings) * arch.head_dim * BF16_BYTES
     qkv = query + 2 * key
-    input_bytes = settings.local_tokens * arch.hidden_size * settings.linear_input_bytes
+    input_bytes = settings.local_tokens * arch.hidden_size * settings.kept_input_bytes("linear_qkv", normed=True)
     width = (arch.num_attention_heads + 2 * arch.num_query_groups) * arch.head_dim / settings.tp
     gathered_groups = qkv * settings.tp if arch.num_query_groups < settings.tp else 0.0
-    operations = [
-        _norm(settings),
-        Operation(
-            name="qkv",
-            group="attention",
-            saved=kept(input_bytes),
-            forward_transient_bytes=settings.gathered_bytes + qkv + gathered_groups,
-            backward_transient_bytes=settings.gathered_bytes
-            + qkv
-            + gathered_groups
-            + settings.full_hidden_bytes
-            + hidden
-            + settings.wgrad_bytes(width, arch.hidden_size),
-            pinned_bytes=input_bytes + qkv,
-        ),
-    ]
+    projection = Operation(
+        name="qkv",
+        group="attention",
+        saved=kept(input_bytes),
+        forward_transient_bytes=settings.gathered_bytes + qkv + gathered_groups,
+        backward_transient_bytes=settings.gathered_bytes
+        + qkv
+        + gathered_groups
+        + settings.full_hidden_bytes
+        + hidden
+        + settings.wgrad_bytes(width, arch.hidden_size),
+        pinned_bytes=input_bytes + qkv,
+    )
+    adapted = with_adapter(settings, projection, "linear_qkv", settings.tokens, (arch.hidden_size, width), "norm")
+    operations = [_norm(settings), adapted]
     if arch.qk_norm:
         statistics = settings.tokens * (heads + _local_groups(settings)) * FP32_BYTES
         operations.append(
@@ -91,38 +91,38 @@ def _query_projections(settings: ActivationSettings, heads: float) -> tuple[Oper
 def _latent_projections(settings: ActivationSettings, latent: LatentAttention, heads: float) -> tuple[Operation, ...]:
     """MLA: norm, down-projections of Q and KV, their norms and up-projections, rotary embedding. K is expanded per head."""
     arch, tokens, hidden = settings.arch, settings.tokens, settings.hidden_bytes
-    kept_input = settings.linear_input_bytes
-    norm_output = Saved(size_bytes=settings.local_tokens * arch.hidden_size * kept_input, producer="attention_norm")
+    first = "linear_q_proj" if latent.q_lora_rank is None else "linear_q_down_proj"
+    kept_norm = max(settings.kept_input_bytes(first), settings.kept_input_bytes("linear_kv_down_proj"))
+    norm_output = Saved(size_bytes=settings.local_tokens * arch.hidden_size * kept_norm, producer="attention_norm")
+    kept_input = settings.kept_input_bytes("linear_kv_up_proj", normed=True)
     query = tokens * heads * latent.qk_head_dim * BF16_BYTES
     up = tokens * heads * (latent.qk_nope_head_dim + latent.v_head_dim) * BF16_BYTES
     value = tokens * heads * latent.v_head_dim * BF16_BYTES
     compressed = tokens * (latent.kv_lora_rank + latent.qk_rope_head_dim) * BF16_BYTES
     latent_kv = tokens * latent.kv_lora_rank
     statistics = tokens * FP32_BYTES
+    down_width, up_width = latent.kv_lora_rank + latent.qk_rope_head_dim, heads * (latent.qk_nope_head_dim + latent.v_head_dim)
+    down = Operation(
+        name="kv_down",
+        group="attention",
+        forward_transient_bytes=compressed,
+        backward_transient_bytes=compressed + 2 * hidden + settings.wgrad_bytes(down_width, arch.hidden_size),
+        pinned_bytes=compressed,
+    )
+    expand = Operation(
+        name="kv_up",
+        group="attention",
+        saved=(*kept(compressed, statistics), Saved(size_bytes=latent_kv * kept_input, producer="qkv_up")),
+        forward_transient_bytes=up,
+        backward_transient_bytes=up + hidden + latent_kv * BF16_BYTES + settings.wgrad_bytes(up_width, latent.kv_lora_rank),
+        pinned_bytes=latent_kv * kept_input + up,
+        modules=("mla_up_proj",),
+    )
     return (
         _norm(settings),
         *_latent_query(settings, latent, heads, norm_output),
-        Operation(
-            name="kv_down",
-            group="attention",
-            forward_transient_bytes=compressed,
-            backward_transient_bytes=compressed
-            + 2 * hidden
-            + settings.wgrad_bytes(latent.kv_lora_rank + latent.qk_rope_head_dim, arch.hidden_size),
-            pinned_bytes=compressed,
-        ),
-        Operation(
-            name="kv_up",
-            group="attention",
-            saved=(*kept(compressed, statistics), Saved(size_bytes=latent_kv * kept_input, producer="qkv_up")),
-            forward_transient_bytes=up,
-            backward_transient_bytes=up
-            + hidden
-            + latent_kv * BF16_BYTES
-            + settings.wgrad_bytes(heads * (latent.qk_nope_head_dim + latent.v_head_dim), latent.kv_lora_rank),
-            pinned_bytes=latent_kv * kept_input + up,
-            modules=("mla_up_proj",),
-        ),
+        with_adapter(settings, down, "linear_kv_down_proj", tokens, (arch.hidden_size, down_width)),
+        with_adapter(settings, expand, "linear_kv_up_proj", tokens, (latent.kv_lora_rank, up_width)),
         Operation(
             name="qkv_up",
             group="attention",
@@ -150,7 +150,7 @@ def _latent_query(settings: ActivationSettings, latent: LatentAttention, heads: 
             + settings.wgrad_bytes(width, arch.hidden_size),
             pinned_bytes=norm_output.size_bytes + query,
         )
-        return (projection,)
+        return (with_adapter(settings, projection, "linear_q_proj", tokens, (arch.hidden_size, width), "sequence"),)
     rank = latent.q_lora_rank
     compressed = tokens * rank * BF16_BYTES
     down = Operation(
@@ -163,7 +163,7 @@ def _latent_query(settings: ActivationSettings, latent: LatentAttention, heads: 
         + settings.wgrad_bytes(rank, arch.hidden_size),
         pinned_bytes=norm_output.size_bytes + compressed,
     )
-    normed = Saved(size_bytes=tokens * rank * settings.linear_input_bytes, producer="qkv_up")
+    normed = Saved(size_bytes=tokens * rank * settings.kept_input_bytes("linear_q_up_proj", normed=True), producer="qkv_up")
     up = Operation(
         name="q_up",
         group="attention",
@@ -173,7 +173,10 @@ def _latent_query(settings: ActivationSettings, latent: LatentAttention, heads: 
         pinned_bytes=normed.size_bytes + query,
         modules=("mla_up_proj",),
     )
-    return down, up
+    return (
+        with_adapter(settings, down, "linear_q_down_proj", tokens, (arch.hidden_size, rank)),
+        with_adapter(settings, up, "linear_q_up_proj", tokens, (rank, width)),
+    )
 
 
 def _core_attention(settings: ActivationSettings, heads: float, widths: tuple[float, float, float, float], produced_by: str) -> Operation:
@@ -230,9 +233,9 @@ def _context_parallel_bytes(
 def _output_projection(settings: ActivationSettings, width: float) -> Operation:
     """Keeps the attention output, which BF16 shares with core attention; FP8 keeps its own copy beside the BF16 one."""
     output = settings.tokens * width * BF16_BYTES
-    own_copy = 0.0 if settings.linear_precision == "bf16" else settings.tokens * width * settings.linear_input_bytes
+    own_copy = settings.tokens * width * settings.own_input_bytes("linear_proj")
     full = settings.full_hidden_bytes
-    return Operation(
+    projection = Operation(
         name="attention_projection",
         group="attention",
         saved=kept(output, own_copy),
@@ -244,6 +247,7 @@ def _output_projection(settings: ActivationSettings, width: float) -> Operation:
         + settings.wgrad_bytes(settings.arch.hidden_size, width),
         pinned_bytes=(own_copy or output) + full,
     )
+    return with_adapter(settings, projection, "linear_proj", settings.tokens, (width, settings.arch.hidden_size))
 
 
 def _dropout(settings: ActivationSettings, name: str) -> tuple[Operation, ...]:

@@ -45,7 +45,7 @@ def mtp_input_operations(settings: ActivationSettings) -> tuple[Operation, ...]:
 
 
 def head_operations(settings: ActivationSettings, *, prefix: str = "") -> tuple[Operation, ...]:
-    """Final norm, output matrix and loss; MTP depths have their own pass through the same matrix."""
+    """Final norm, output matrix and loss; MTP depths have their own pass through the same matrix. A frozen matrix keeps no input."""
     hidden, full = settings.hidden_bytes, settings.full_hidden_bytes
     logits = settings.tokens * settings.arch.padded_vocab_size(settings.tp) / settings.tp * BF16_BYTES
     per_token = settings.tokens * MEMORY["loss_bytes_per_token"].value
@@ -63,7 +63,7 @@ def head_operations(settings: ActivationSettings, *, prefix: str = "") -> tuple[
     output = Operation(
         name=f"{prefix}output_and_loss",
         group="head",
-        saved=kept(hidden, saved_logits),
+        saved=kept(hidden if settings.trains_weights else 0.0, saved_logits),
         forward_transient_bytes=extra + per_token,
         backward_transient_bytes=full + scattered + extra + gradient,
         pinned_bytes=hidden + logits,
@@ -78,5 +78,7 @@ def _loss_bytes(settings: ActivationSettings, logits: float) -> tuple[float, flo
 
 
 def _vocabulary_matrix_bytes(settings: ActivationSettings) -> float:
-    """A BF16 gradient (or its placeholder under fused accumulation) of the embedding or output matrix."""
+    """A BF16 gradient (or its placeholder under fused accumulation) of the embedding or output matrix; none where they are frozen."""
+    if not settings.trains_weights:
+        return 0.0
     return settings.arch.padded_vocab_size(settings.tp) / settings.tp * settings.arch.hidden_size * BF16_BYTES

@@ -20,8 +20,8 @@ def mixer_operations(settings: ActivationSettings) -> tuple[Operation, ...]:
     projected, output = tokens * entry * BF16_BYTES, tokens * exit_ * BF16_BYTES
     inside = tokens * core_elements(arch) / settings.tp * BF16_BYTES
     states = tokens * state_elements(arch) / settings.tp * BF16_BYTES
-    normed = settings.local_tokens * arch.hidden_size * settings.linear_input_bytes
-    own_copy = 0.0 if settings.linear_precision == "bf16" else tokens * exit_ * settings.linear_input_bytes
+    normed = settings.local_tokens * arch.hidden_size * settings.kept_input_bytes("in_proj", normed=True)
+    own_copy = tokens * exit_ * settings.own_input_bytes("out_proj")
     full = settings.full_hidden_bytes
     return (
         Operation(

@@ -5,6 +5,7 @@ Source of what is saved: NVIDIA/Megatron-LM core/transformer/mlp.py with fused b
 
 from __future__ import annotations
 
+from primus_mcp.projection.memory.activations.adapters import with_adapter
 from primus_mcp.projection.memory.activations.operation import Group, Operation, RecomputeModule, Saved, kept
 from primus_mcp.projection.memory.activations.settings import ActivationSettings
 from primus_mcp.units import BF16_BYTES
@@ -25,7 +26,7 @@ def mlp_norm(settings: ActivationSettings, *, own_module: bool) -> Operation:
 
 def dense_mlp_operations(settings: ActivationSettings) -> tuple[Operation, ...]:
     """Norm, fc1, activation, fc2 and the dropout mask of a dense layer."""
-    normed = settings.local_tokens * settings.arch.hidden_size * settings.linear_input_bytes
+    normed = settings.local_tokens * settings.arch.hidden_size * settings.kept_input_bytes("linear_fc1", normed=True)
     operations = (
         mlp_norm(settings, own_module=False),
         *linear_pair(settings, settings.arch.ffn_hidden_size, "mlp", "", kept(normed), ("mlp",)),
@@ -56,39 +57,39 @@ def linear_pair(
     gate = 2 if arch.gated_mlp else 1
     first_out = tokens * width * gate / settings.tp * BF16_BYTES
     activated = tokens * width / settings.tp * BF16_BYTES
-    second_input = tokens * width / settings.tp * settings.linear_input_bytes
+    second_input = tokens * width / settings.tp * settings.kept_input_bytes("linear_fc2")
     silu = activated if arch.gated_mlp and not settings.fused_swiglu else 0.0
     gathered = settings.gathered_bytes
-    input_bytes = settings.local_tokens * arch.hidden_size * settings.linear_input_bytes
+    input_bytes = settings.local_tokens * arch.hidden_size * settings.kept_input_bytes("linear_fc1")
+    inner = width / settings.tp
+    first = Operation(
+        name=f"{prefix}fc1",
+        group=group,
+        saved=first_input,
+        forward_transient_bytes=gathered + first_out,
+        backward_transient_bytes=gathered + first_out + full + hidden + settings.wgrad_bytes(width * gate / settings.tp, arch.hidden_size),
+        pinned_bytes=input_bytes + first_out,
+        modules=modules,
+    )
+    activation = Operation(
+        name=f"{prefix}activation",
+        group=group,
+        saved=kept(first_out, silu),
+        forward_transient_bytes=activated,
+        backward_transient_bytes=activated + silu + first_out + hidden,
+        modules=modules,
+    )
+    second = Operation(
+        name=f"{prefix}fc2",
+        group=group,
+        saved=kept(second_input),
+        forward_transient_bytes=full,
+        backward_transient_bytes=gathered + full + activated + hidden + settings.wgrad_bytes(arch.hidden_size, width / settings.tp),
+        pinned_bytes=second_input + full,
+        modules=modules,
+    )
     return (
-        Operation(
-            name=f"{prefix}fc1",
-            group=group,
-            saved=first_input,
-            forward_transient_bytes=gathered + first_out,
-            backward_transient_bytes=gathered
-            + first_out
-            + full
-            + hidden
-            + settings.wgrad_bytes(width * gate / settings.tp, arch.hidden_size),
-            pinned_bytes=input_bytes + first_out,
-            modules=modules,
-        ),
-        Operation(
-            name=f"{prefix}activation",
-            group=group,
-            saved=kept(first_out, silu),
-            forward_transient_bytes=activated,
-            backward_transient_bytes=activated + silu + first_out + hidden,
-            modules=modules,
-        ),
-        Operation(
-            name=f"{prefix}fc2",
-            group=group,
-            saved=kept(second_input),
-            forward_transient_bytes=full,
-            backward_transient_bytes=gathered + full + activated + hidden + settings.wgrad_bytes(arch.hidden_size, width / settings.tp),
-            pinned_bytes=second_input + full,
-            modules=modules,
-        ),
+        with_adapter(settings, first, "linear_fc1", tokens, (arch.hidden_size, gate * inner), "sequence" if prefix else "norm"),
+        activation,
+        with_adapter(settings, second, "linear_fc2", tokens, (inner, arch.hidden_size)),
     )

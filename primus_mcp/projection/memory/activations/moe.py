@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from primus_mcp.inputs.architecture import MixtureOfExperts
 from primus_mcp.inputs.constants import MEMORY
+from primus_mcp.projection.memory.activations.adapters import with_adapter
 from primus_mcp.projection.memory.activations.mlp import linear_pair, mlp_norm
 from primus_mcp.projection.memory.activations.operation import Operation, RecomputeModule, Saved, kept
 from primus_mcp.projection.memory.activations.settings import ActivationSettings
@@ -24,8 +25,7 @@ def moe_operations(settings: ActivationSettings) -> tuple[Operation, ...]:
     shared: tuple[Operation, ...] = ()
     waiting = 0.0
     if experts.shared_expert_ffn_hidden_size:
-        own_input = settings.linear_precision != "bf16"
-        copy = settings.local_tokens * settings.arch.hidden_size * settings.linear_input_bytes if own_input else 0.0
+        copy = settings.local_tokens * settings.arch.hidden_size * settings.own_input_bytes("linear_fc1")
         shared = linear_pair(
             settings, experts.shared_expert_ffn_hidden_size, "moe", "shared_expert_", kept(copy), ("moe", "shared_experts")
         )
@@ -91,38 +91,41 @@ def _grouped_gemms(settings: ActivationSettings, experts: MixtureOfExperts, wait
     width = experts.expert_ffn_hidden_size / settings.etp
     gate = 2 if arch.gated_mlp else 1
     row_hidden = rows * arch.hidden_size * BF16_BYTES
-    input_bytes = rows * arch.hidden_size * settings.expert_input_bytes
+    input_bytes = rows * arch.hidden_size * settings.kept_input_bytes("linear_fc1", expert=True)
     first_out, activated = rows * width * gate * BF16_BYTES, rows * width * BF16_BYTES
-    second_input = rows * width * settings.expert_input_bytes
+    second_input = rows * width * settings.kept_input_bytes("linear_fc2", expert=True)
     fused = settings.grouped_gemm == "legacy" or settings.fused_swiglu or settings.fused_expert_activation
     eager = 0.0 if fused else 2 * activated
+    first = Operation(
+        name="expert_fc1",
+        group="moe",
+        saved=kept(input_bytes),
+        forward_transient_bytes=first_out + waiting,
+        backward_transient_bytes=first_out + row_hidden + residual + settings.wgrad_bytes(width * gate, arch.hidden_size, expert=True),
+        pinned_bytes=input_bytes + first_out,
+        modules=_MOE,
+    )
+    activation = Operation(
+        name="expert_activation",
+        group="moe",
+        saved=kept(first_out, eager, rows * FP32_BYTES),
+        forward_transient_bytes=activated + eager + waiting,
+        backward_transient_bytes=activated + eager + first_out + residual,
+        modules=("moe", "moe_act"),
+    )
+    second = Operation(
+        name="expert_fc2",
+        group="moe",
+        saved=(Saved(size_bytes=second_input, producer="expert_activation"),),
+        forward_transient_bytes=row_hidden + waiting,
+        backward_transient_bytes=row_hidden + activated + residual + settings.wgrad_bytes(arch.hidden_size, width, expert=True),
+        pinned_bytes=second_input + row_hidden,
+        modules=_MOE,
+    )
     return (
-        Operation(
-            name="expert_fc1",
-            group="moe",
-            saved=kept(input_bytes),
-            forward_transient_bytes=first_out + waiting,
-            backward_transient_bytes=first_out + row_hidden + residual + settings.wgrad_bytes(width * gate, arch.hidden_size, expert=True),
-            pinned_bytes=input_bytes + first_out,
-            modules=_MOE,
-        ),
-        Operation(
-            name="expert_activation",
-            group="moe",
-            saved=kept(first_out, eager, rows * FP32_BYTES),
-            forward_transient_bytes=activated + eager + waiting,
-            backward_transient_bytes=activated + eager + first_out + residual,
-            modules=("moe", "moe_act"),
-        ),
-        Operation(
-            name="expert_fc2",
-            group="moe",
-            saved=(Saved(size_bytes=second_input, producer="expert_activation"),),
-            forward_transient_bytes=row_hidden + waiting,
-            backward_transient_bytes=row_hidden + activated + residual + settings.wgrad_bytes(arch.hidden_size, width, expert=True),
-            pinned_bytes=second_input + row_hidden,
-            modules=_MOE,
-        ),
+        with_adapter(settings, first, "linear_fc1", rows, (arch.hidden_size, gate * width), expert=True),
+        activation,
+        with_adapter(settings, second, "linear_fc2", rows, (width, arch.hidden_size), expert=True),
     )
 
 
