@@ -98,7 +98,8 @@ def test_the_search_starts_from_the_optimum_of_the_whole_space(tmp_path: Path, c
     optimum = json.loads(capsys.readouterr().out)["sweeps"][0]["top"][0]["result"]["tokens_per_s_per_gpu"]
     assert best(tmp_path / "a") == optimum
     assert "proven under the model" in (tmp_path / "a" / "scratchpad.txt").read_text(encoding="utf-8")
-    assert "proven under the model" in said
+    assert "proven under the model" in said and "no search can gain" in said
+    assert "coordinate" not in {row["origin"] for row in rows(tmp_path / "a")}
     before = len(rows(tmp_path / "a"))
     assert main([*run, "--resume"]) == 0
     assert len(rows(tmp_path / "a")) == before and "sweep of" not in capsys.readouterr().err
