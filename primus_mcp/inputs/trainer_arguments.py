@@ -13,6 +13,7 @@ from primus_mcp.errors import InputError, UnsupportedFeatureError
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.argument_values import Arguments, choice, count, flag, optional_count, optional_text
 from primus_mcp.inputs.layout import parse_layout
+from primus_mcp.inputs.lora_arguments import lora_settings
 from primus_mcp.inputs.training import (
     Dispatcher,
     Fp8Format,
@@ -276,27 +277,6 @@ def _moe(arguments: Arguments, arch: Architecture) -> dict[str, Any]:
     }
 
 
-_LORA_TARGETS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
-"""Primus's default targets (AMD-AGI/Primus@fd1eeabb primus/configs/modules/megatron/sft_trainer.yaml)."""
-
-
-def _lora(arguments: Arguments) -> dict[str, Any]:
-    """Adapters of the SFT trainer; `lora` does nothing under another trainer. Raises InputError for a rank or targets that are none."""
-    lora = arguments["lora"]
-    if lora is None:
-        return {}
-    if not isinstance(lora, dict):
-        raise InputError(f"is {lora!r}", where="lora", remedy="write enabled, dim and target_modules below it")
-    if not flag({"lora.enabled": lora.get("enabled")}, "lora.enabled"):
-        return {}
-    if arguments["stage"] != "sft":
-        raise UnsupportedFeatureError("is true outside of the SFT trainer", where="lora.enabled", remedy="use config: sft_trainer.yaml")
-    targets = lora.get("target_modules", list(_LORA_TARGETS))
-    if not isinstance(targets, list) or not targets or not all(isinstance(target, str) for target in targets):
-        raise InputError(f"is {targets!r}", where="lora.target_modules", remedy="write a list such as [linear_qkv, linear_proj]")
-    return {"finetune": "lora", "lora_rank": count({"lora.dim": lora.get("dim", 32)}, "lora.dim"), "lora_targets": tuple(targets)}
-
-
 def _kernels(arguments: Arguments, arch: Architecture, tp: int) -> dict[str, Any]:
     """Precision, fusions and host settings. fp8 without a recipe means delayed scaling, under which Turbo GEMMs run bf16."""
     return {
@@ -357,5 +337,5 @@ def read_training(arguments: Arguments, architecture: Architecture) -> TrainingC
         **_optimizer_bytes(arguments),
         **_kernels(arguments, architecture, tp),
         **_moe(arguments, architecture),
-        **_lora(arguments),
+        **lora_settings(arguments),
     )

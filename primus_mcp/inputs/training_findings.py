@@ -28,7 +28,7 @@ def training_findings(arguments: Arguments, arch: Architecture, config: Training
         *_precision(arguments, config),
         *_experts(arguments, arch, config),
         *_shapes(arguments),
-        *_tuning(arguments, config),
+        *_tuning(arguments, arch, config),
         *_mixers(arch),
     )
     return tuple(Finding(code=code, text=text) for code, text in pairs)
@@ -109,7 +109,15 @@ def _mixers(arch: Architecture) -> Iterator[tuple[str, str]]:
     yield "mixers-estimated", text
 
 
-def _tuning(arguments: Arguments, config: TrainingConfig) -> Iterator[tuple[str, str]]:
+_EXPERT_ADAPTERS = {
+    "legacy": "none has an adapter, since the legacy grouped GEMM holds no module of that name",
+    "te": "one adapter for all experts of a rank, since a grouped linear is one module; every EP rank trains its own",
+    "turbo": "Primus has no adapter for Turbo's grouped linear and stops",
+    "sequential": "one adapter an expert",
+}
+
+
+def _tuning(arguments: Arguments, arch: Architecture, config: TrainingConfig) -> Iterator[tuple[str, str]]:
     if arguments["stage"] != "sft":
         return
     if not flag(arguments, "enable_packed_sequences"):
@@ -119,6 +127,8 @@ def _tuning(arguments: Arguments, config: TrainingConfig) -> Iterator[tuple[str,
     if config.finetune == "lora":
         targets = ", ".join(config.lora_targets)
         yield "lora", f"LoRA rank {config.lora_rank} on {targets}: base weights are frozen, without gradients and optimizer states"
+        if arch.is_moe and {"linear_fc1", "linear_fc2"} & set(config.lora_targets):
+            yield "lora-experts", f"linear_fc1 and linear_fc2 of routed experts: {_EXPERT_ADAPTERS[config.grouped_gemm]}"
 
 
 def corrections_to_run(arguments: Arguments) -> tuple[dict[str, Any], tuple[Finding, ...]]:

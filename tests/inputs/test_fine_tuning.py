@@ -88,3 +88,35 @@ def test_a_copy_of_a_known_tokenizer_is_found_by_its_name(tmp_path: Path, tokeni
     assert "vocabulary-by-name" in {finding.code for finding in workload.findings}
     with pytest.raises(InputError, match="vocab_size"):
         resolve(tmp_path, mock_data=False, tokenizer_model="/data/models/mine")
+
+
+def test_dropout_of_adapters_is_read_and_what_is_not_priced_is_refused(tmp_path: Path) -> None:
+    assert resolve(tmp_path, lora={"enabled": True}).baseline.lora_dropout == 0.0
+    assert resolve(tmp_path, lora={"enabled": True, "dropout": 0.05, "alpha": 64}).baseline.lora_dropout == 0.05
+    assert resolve(tmp_path, lora={"enabled": True, "dropout": 0.0, "dropout_position": "post"}).baseline.lora_dropout == 0.0
+    unpriced: list[dict[str, object]] = [
+        {"dropout": 0.1, "dropout_position": "post"},
+        {"target_modules": ["*.layers.0.*.linear_qkv"]},
+        {"target_modules": ["linear_qkv", "router"]},
+        {"a2a_experimental": True},
+    ]
+    for block in unpriced:
+        with pytest.raises(UnsupportedFeatureError, match="lora"):
+            resolve(tmp_path, lora={"enabled": True, **block})
+    broken: list[dict[str, object]] = [{"dropout": 2}, {"dropout_position": "in"}]
+    for block in broken:
+        with pytest.raises(InputError, match=r"lora\.dropout"):
+            resolve(tmp_path, lora={"enabled": True, **block})
+
+
+@pytest.mark.parametrize(
+    ("kernel", "told"),
+    [({"moe_use_legacy_grouped_gemm": True}, "none has an adapter"), ({"moe_use_legacy_grouped_gemm": False}, "all experts of a rank")],
+)
+def test_which_adapters_the_experts_have_is_told(tmp_path: Path, kernel: dict[str, bool], told: str) -> None:
+    content = {"framework": "megatron", "config": "sft_trainer.yaml", "model": "mixtral_8x7B_v0.1.yaml"}
+    overrides = {"mock_data": True, "lora": {"enabled": True}, **kernel}
+    path = tmp_path / "w.yaml"
+    path.write_text(yaml.safe_dump({"modules": {"post_trainer": {**content, "overrides": overrides}}}), encoding="utf-8")
+    found = {finding.code: finding.text for finding in read_workload(path, environment={}).findings}
+    assert told in found["lora-experts"]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from architecture_cases import decoder
+from memory_cases import run
 
 from primus_mcp.inputs.architecture import LatentAttention, MixtureOfExperts
 from primus_mcp.inputs.training import TrainingConfig
@@ -111,3 +112,13 @@ def test_adapters_pass_two_outputs_forward_and_an_input_and_output_gradient_back
     assert fc1 == 2 * T * 8192 * 2
     assert lora["fc2"].backward_transient_bytes - plain["fc2"].backward_transient_bytes == T * (4096 + 1024) * 2
     assert lora["embedding"].backward_transient_bytes == 2 * T * 1024 * 2
+
+
+def test_adapters_of_experts_are_sharded_like_experts_and_the_others_like_dense_weights() -> None:
+    """16 GPUs, EP 4: 16 shards of dense adapters, 4 of the experts' (fc1 1024 + 1024, fc2 512 + 1024); 12 B a parameter."""
+    worst = run(ARCH, 16, ep=4, finetune="lora", lora_rank=R, lora_targets=EVERY).worst
+    attention = 2 * R * ((1024 + 2048) + (1024 + 1024))
+    dense = attention + R * ((1024 + 8192) + (4096 + 1024)) + R * ((1024 + 512) + (256 + 1024))
+    experts = R * (2048 + 1536)
+    assert worst.components["main_gradients"] == 4 * (dense + experts)
+    assert worst.components["optimizer_states"] == pytest.approx(12 * (dense / 16 + experts / 4), abs=1)

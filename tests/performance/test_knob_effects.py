@@ -315,11 +315,15 @@ def test_windowed_layers_attend_less_unless_turbo_attention_ignores_the_window()
     assert core["window", True] == core["full", True]
 
 
-def test_a_tied_embedding_adds_a_sum_between_first_and_last_stage() -> None:
+def test_a_tied_embedding_adds_a_sum_between_first_and_last_stage_unless_it_is_frozen() -> None:
     tied = replace(MOE, tied_embeddings=True)
     config = TrainingConfig(mbs=1, gbs=64, pp=2, ep=8)
     results = [project_performance(arch, config, TWO_NODES, gemm_backend="roofline") for arch in (MOE, tied)]
     assert results[1].communication_s["gradients"] > results[0].communication_s["gradients"]
+    lora = replace(config, finetune="lora", lora_rank=16)
+    frozen = [project_performance(arch, lora, TWO_NODES, gemm_backend="roofline") for arch in (MOE, tied)]
+    assert frozen[1].communication_s["gradients"] == frozen[0].communication_s["gradients"]
+    assert "lora_on_experts" in {code for code, _ in frozen[0].warnings}
 
 
 def test_multi_token_prediction_adds_a_layer_and_a_head() -> None:

@@ -133,6 +133,21 @@ EXAMPLES = [
         trial={"use_torch_fsdp2": True, "use_distributed_optimizer": False},
         mended_trial={"use_torch_fsdp2": False},
     ),
+    Example(
+        "LR1",
+        ("lora.dim 4", "TP 8"),
+        arguments={"stage": "sft", "lora": {"enabled": True, "dim": 4}},
+        trial={"tp": 8},
+        mended_trial={"tp": 4},
+    ),
+    Example(
+        "LR2",
+        ("linear_fc1 and linear_fc2",),
+        "moe",
+        arguments={"stage": "sft", "enable_primus_turbo": True, "use_turbo_grouped_gemm": True, "lora": {"enabled": True}},
+        trial={"ep": 8},
+        mended_arguments={"lora": {"enabled": True, "target_modules": ["linear_qkv", "linear_proj"]}},
+    ),
     Example("mixer-cp", ("not 2",), trial={"cp": 2}, mended_trial={"cp": 1}, architecture={"mixer": ShortConvolution(kernel=3)}),
     Example("T19", ("CP is 2",), trial={"cp": 2}, mended_trial={"cp": 1}, architecture={"mixer": DELTA_NET}),
     Example(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from primus_mcp.inputs.architecture import Mamba2
-from primus_mcp.space.rules.base import Case, RuleBook, primus
+from primus_mcp.space.rules.base import Case, RuleBook, megatron, primus
 
 book = RuleBook()
+_ROW_PARALLEL = frozenset({"linear_proj", "linear_fc2"})
 
 
 @book.hard("L20", primus("backends/megatron/core/models/hybrid/hybrid_block.py:249"), "a hybrid stack has no virtual stages")
@@ -31,3 +32,23 @@ def _context_parallel(case: Case) -> str | None:
 def _sharded_adapters(case: Case) -> str | None:
     both = case.config.finetune == "lora" and case.config.use_torch_fsdp2
     return "LoRA under FSDP2 is not priced: use_torch_fsdp2 false, not true" if both else None
+
+
+@book.hard("LR1", megatron("core/tensor_parallel/layers.py:822"), "LoRA: the rank of column-parallel adapters is a multiple of TP (ETP)")
+def _adapter_rank(case: Case) -> str | None:
+    c = case.config
+    if c.finetune != "lora" or not set(c.lora_targets) - _ROW_PARALLEL:
+        return None
+    if c.lora_rank % c.tp:
+        return f"lora.dim {c.lora_rank} is no multiple of TP {c.tp}"
+    grouped = case.arch.is_moe and c.grouped_gemm != "legacy" and "linear_fc1" in c.lora_targets
+    return f"lora.dim {c.lora_rank} is no multiple of ETP {c.etp}" if grouped and c.lora_rank % c.etp else None
+
+
+@book.hard("LR2", primus("backends/megatron/peft/utils.py:129-178"), "LoRA: Turbo's grouped linear has no adapter")
+def _adapters_of_turbo_experts(case: Case) -> str | None:
+    c = case.config
+    wanted = [target for target in ("linear_fc1", "linear_fc2") if target in c.lora_targets]
+    if c.finetune == "lora" and case.arch.is_moe and c.grouped_gemm == "turbo" and wanted:
+        return f"{' and '.join(wanted)} match Turbo's grouped linear, which Primus cannot adapt; use another grouped GEMM or other targets"
+    return None
