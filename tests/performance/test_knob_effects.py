@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from time_cases import DENSE, FOUR_NODES, MOE, ONE_NODE, TWO_NODES, dense, moe
+from time_cases import DENSE, DENSE_CONFIG, FOUR_NODES, MOE, ONE_NODE, TWO_NODES, cluster_of, dense, moe
 
 from primus_mcp.inputs.training import Recompute, TrainingConfig
 from primus_mcp.projection.performance import PerformanceProjection, project_performance
@@ -166,7 +166,24 @@ def test_context_parallelism_costs_traffic(kind: str) -> None:
 
 
 def test_ring_context_parallelism_hides_behind_attention_where_all_gather_does_not() -> None:
-    assert dense(cp=4).exposed_s["cp"] < dense(cp=4, cp_comm_type="all_gather").exposed_s["cp"]
+    long = replace(DENSE, seq_length=32768)
+    ring, gather = (
+        project_performance(long, replace(DENSE_CONFIG, cp=4, cp_comm_type=kind), ONE_NODE, gemm_backend="roofline")
+        for kind in ("p2p", "all_gather")
+    )
+    assert ring.exposed_s["cp"] < gather.exposed_s["cp"]
+
+
+@pytest.mark.parametrize(("nodes", "cp", "tp"), [(1, 4, 1), (1, 2, 1), (4, 8, 4)])
+def test_a_ring_sends_to_its_neighbour_over_one_link_of_a_mesh_or_one_nic(nodes: int, cp: int, tp: int) -> None:
+    # Each of CP - 1 steps: 8 x 8,192 / CP tokens, keys and values of 8 / TP heads of 128 in bf16; forward once, backward twice; 32 layers.
+    cluster = cluster_of(nodes)
+    found = dense(cluster, cp=cp, tp=tp, sequence_parallel=tp > 1, mbs=8)
+    network, profile = cluster.network, cluster.profile
+    link = network.node_bandwidth_bytes_per_s / 7 * profile.link_efficiency
+    rate = link if nodes == 1 else network.nic_bandwidth_bytes_per_s * profile.nic_efficiency
+    step_s = 8 * 8192 / cp * 2 * 8 / tp * 128 * 2 / rate
+    assert found.communication_s["cp"] == pytest.approx(found.micro_batches * 32 * 3 * (cp - 1) * step_s, rel=0.12)
 
 
 @pytest.mark.parametrize(

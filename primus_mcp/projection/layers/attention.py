@@ -114,9 +114,10 @@ def _ring_steps(rates: Rates, settings: LayerSettings, query_elements: float, ke
 def context_parallel(rates: Rates, arch: Architecture, settings: LayerSettings, core: Piece) -> list[Piece]:
     """CP moves K and V of the whole sequence to every rank (ring or all-gather), and their gradients back; Ulysses exchanges heads.
 
-    bytes = 2 B * T * (d_k + d_v) * groups / TP * CP. Ring (p2p): hides behind attention, exposed = max(floor t, t - attention); all-gather
-    and a2a: exposed whole. Backward moves K, V again and their gradients: 2 t. Known error: 3-4% of a step too fast at CP 4 and 8 on
-    B200; no AMD run with CP is published.
+    bytes = 2 B * T * (d_k + d_v) * groups / TP * CP. Ring (p2p): CP - 1 sends of a rank's own share to its neighbour, which a mesh has one
+    link to and the slowest hop paces; hides behind attention, exposed = max(floor t, t - attention). All-gather and a2a: exposed whole.
+    Backward moves K, V again and their gradients: 2 t. Source: TransformerEngine context_parallel.py (isend and irecv between neighbours).
+    Known error: 3-4% of a step too fast at CP 4 and 8 on B200; no AMD run with CP is published.
     """
     if settings.cp == 1:
         return []
@@ -132,9 +133,11 @@ def context_parallel(rates: Rates, arch: Architecture, settings: LayerSettings, 
         size_bytes = tokens * (key_value + query_output) * BF16_BYTES
         exchange_s = rates.all_to_all_s(size_bytes, settings.cp, settings.tp)
         return [communication("cp", exchange_s, exchange_s, module="core_attn")]
-    transfer_s = rates.all_gather_s(tokens * settings.cp * key_value * BF16_BYTES, settings.cp, settings.tp)
+    share_bytes = tokens * key_value * BF16_BYTES
     if settings.cp_comm_type != "p2p":
-        return [communication("cp", transfer_s, 2 * transfer_s, module="core_attn")]
+        gather_s = rates.all_gather_s(settings.cp * share_bytes, settings.cp, settings.tp)
+        return [communication("cp", gather_s, 2 * gather_s, module="core_attn")]
+    transfer_s = (settings.cp - 1) * rates.point_to_point_s(share_bytes, settings.tp, settings.cp)
     return [
         _ring_steps(rates, settings, tokens * query_output / 2, tokens * key_value),
         Piece(
