@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sweep_cases import evaluator
 
+from primus_mcp.inputs.training import FinetuneMethod
 from primus_mcp.projection.memory import project_memory
 from primus_mcp.projection.performance import project_performance
 from primus_mcp.projection.performance.projection import rates_for
@@ -103,7 +104,8 @@ def test_counts_are_conserved_and_every_legal_configuration_is_distinct() -> Non
     assert walk.legal + sum(masks.fallen.values()) + sum(walk.fallen.values()) == choices.size
 
 
-def test_stage_costs_of_the_engine_and_of_the_arrays_are_equal_for_every_recompute() -> None:
+@pytest.mark.parametrize("finetune", ["full", "lora"])
+def test_stage_costs_of_the_engine_and_of_the_arrays_are_equal_for_every_recompute(finetune: FinetuneMethod) -> None:
     from primus_mcp.inputs.training import Recompute
     from primus_mcp.projection.layers.settings import layer_settings
     from primus_mcp.search.sweep_bounds import stage_times
@@ -113,7 +115,8 @@ def test_stage_costs_of_the_engine_and_of_the_arrays_are_equal_for_every_recompu
     price = evaluator("deepseek_v2_lite", 1)
     workload, rates = price.rules.workload, rates_for(price.rules.cluster, "roofline")
     arch = workload.architecture
-    config = resolve(workload, TrialConfig(pp=4, vpp=1, ep=2, mbs=2, cross_entropy_loss_fusion=True))
+    trial = TrialConfig(pp=4, vpp=1, ep=2, mbs=2, cross_entropy_loss_fusion=True)
+    config = replace(resolve(workload, trial), finetune=finetune, lora_rank=16, lora_targets=("linear_proj", "linear_fc1", "linear_fc2"))
     records = [
         Recompute(),
         Recompute(granularity="selective", modules=("core_attn", "moe")),

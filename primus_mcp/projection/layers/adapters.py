@@ -29,8 +29,9 @@ def adapter_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, sh
     writes; backward the same way round, and the sum of two input gradients. Dropout reads and writes the input and a mask; at p = 0
     there is none. The weights themselves, r (i + o), are left out: a row in a thousand.
     Source: AMD-AGI/Primus backends/megatron/peft/utils.py (ParallelLinearAdapter.forward), lora_layers.py (LoRALinear.forward).
-    Known error: GEMMs r wide are taken to reach the bandwidth of HBM, which no kernel run shows; 6% slow on 8 MI355X and 2 to 8% fast on
-    8 MI300X (Llama-2-70B, adapters on attention), 50% fast on the two figures that Primus states for a mixture (DeepSeek-V2-Lite).
+    Known error: GEMMs r wide are taken to reach the bandwidth of HBM, which no kernel run shows. Llama-2-70B, adapters on attention: 8%
+    slow on 8 MI355X, 0 to 6% fast on 8 MI300X. The two figures of DeepSeek-V2-Lite (docs/performance.md): LoRA over pretraining 1.21, of
+    the author's own figures 1.17.
     """
     adapters = settings.adapters
     if adapters is None:
