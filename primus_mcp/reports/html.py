@@ -15,9 +15,11 @@ from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.best import band_text
 from primus_mcp.reports.charts.render import page_figures
 from primus_mcp.reports.charts.theme import css_variables
+from primus_mcp.reports.charts.words import plural
 from primus_mcp.reports.html_front import front_table, price_lines
 from primus_mcp.reports.html_source import ReportSource
 from primus_mcp.reports.page_charts import FRONT, MEMORY, RANKS, SEARCH, TIME, TRIALS, page_charts, pipeline_name, sensitivity_name
+from primus_mcp.reports.part_words import part_text, warning_lines
 from primus_mcp.reports.rule_titles import rule_title
 from primus_mcp.reports.sweep_text import configuration_text
 from primus_mcp.trials.log import TrialRecord
@@ -92,12 +94,22 @@ def _winner(source: ReportSource) -> str:
         _paragraph(ranking.note or "", "bad"),
         _paragraph(f"Accuracy: {result.confidence}" if result.confidence else "", "soft"),
         "<details><summary>workload file of the winner</summary>" + _copyable(overlay, "overlay") + "</details>" if overlay else "",
-        _list([f"{warning.code}: {warning.text}" for warning in result.warnings]),
+        _warnings(result),
     )
 
 
 def _list(lines: Sequence[str]) -> str:
     return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>" if lines else ""
+
+
+def _warnings(result: EvaluationResult) -> str:
+    """What the numbers cannot show: the most important in sight, the others folded."""
+    first, others = warning_lines(result.warnings)
+    return _list(first) + _folded(plural(len(others), "further note", "further notes"), others)
+
+
+def _folded(summary: str, lines: Sequence[str]) -> str:
+    return f"<details><summary>{escape(summary)}</summary>{_list(lines)}</details>" if lines else ""
 
 
 def _why(best: EvaluationResult | None, figures: Figures) -> str:
@@ -109,7 +121,7 @@ def _why(best: EvaluationResult | None, figures: Figures) -> str:
     return _section(
         "Why it wins",
         figures.get(TIME, ""),
-        _list([f"{name}: {value:,.1f} ms, {value / total:.1%} of the iteration" for name, value in largest]),
+        _list([f"{part_text(name)}: {value:,.1f} ms, {value / total:.1%} of the iteration" for name, value in largest]),
     ) + _section("Memory", figures.get(MEMORY, ""), figures.get(RANKS, ""))
 
 
@@ -156,7 +168,7 @@ def _sweep(place: int, entry: Mapping[str, Any], figures: Figures, log_engine: s
         heading,
         _paragraph(OTHER_ENGINE, "bad") if log_engine is not None and engines - {log_engine} else "",
         _paragraph(f"{counts.get('size', 0):,} combinations, {counts.get('legal', 0):,} legal; the first is {proof}."),
-        "<details><summary>why the others fell</summary>" + _list(lines) + "</details>" if lines else "",
+        _folded("why the others fell", lines),
         '<div class="scroll"><table><thead><tr><th>tokens/s/GPU</th><th>GB</th><th>configuration</th></tr></thead><tbody>'
         + "".join(rows)
         + "</tbody></table></div>"
@@ -164,7 +176,7 @@ def _sweep(place: int, entry: Mapping[str, Any], figures: Figures, log_engine: s
         else "",
         _paragraph(f"The first: {band_text(first)}" if first is not None and first.throughput_band else ""),
         _paragraph(f"Accuracy: {first.confidence}" if first is not None and first.confidence else "", "soft"),
-        _list([f"{warning.code}: {warning.text}" for warning in first.warnings]) if first is not None else "",
+        _warnings(first) if first is not None else "",
         _headed("Pipeline", figures.get(pipeline_name(place), "")),
         _headed("How sure", figures.get(sensitivity_name(place), "")),
         _list(str((entry.get("sensitivity") or {}).get("text", "")).splitlines()),

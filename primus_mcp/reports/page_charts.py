@@ -13,7 +13,9 @@ from primus_mcp.reports.charts.points import scatter
 from primus_mcp.reports.charts.timeline import pipeline_timeline
 from primus_mcp.reports.charts.trials import HEADINGS, search_curve
 from primus_mcp.reports.html_source import ReportSource
+from primus_mcp.reports.part_words import named_parts
 from primus_mcp.reports.sweep_text import configuration_text
+from primus_mcp.search.sensitivity import SWING
 
 TIME, MEMORY, RANKS, SEARCH, TRIALS, FRONT = "time", "memory", "memory-of-ranks", "search", "throughput-and-memory", "pareto-front"
 
@@ -41,8 +43,8 @@ def page_charts(source: ReportSource) -> list[Chart]:
 def _winner(source: ReportSource, best: EvaluationResult) -> list[Chart]:
     """Time and memory of the winner beside the baseline's, and its ranks."""
     rows = [("winner", best)] + ([("baseline", source.baseline.result)] if source.baseline and source.baseline.result != best else [])
-    times = [(name, result.time_breakdown) for name, result in rows if result.time_breakdown]
-    memory = [(name, result.memory_breakdown) for name, result in rows if result.memory_breakdown]
+    times = [(name, named_parts(result.time_breakdown)) for name, result in rows if result.time_breakdown]
+    memory = [(name, named_parts(result.memory_breakdown)) for name, result in rows if result.memory_breakdown]
     limits = [("cap", source.cap_gb)] if source.cap_gb else []
     ranks = [(f"rank {number}", {"device memory": value}) for number, value in enumerate(best.per_rank_memory_gb or [])]
     found = [stacked_bars(TIME, "Time of an iteration by component", times, "ms")] if times else []
@@ -80,9 +82,8 @@ def _sweep(place: int, entry: Mapping[str, Any]) -> list[Chart]:
         )
     if sure := entry.get("sensitivity"):
         rows = [(str(swing["what"]), swing["low"], swing["high"]) for swing in sure["swings"]]
-        title = (
-            f"Throughput of the first on {where} with each uncertain rate 20% lower and higher, and constants at the ends of their range"
-        )
+        swing = f"{100 * float(sure.get('swing', SWING)):.3g}%"
+        title = f"Throughput of the first on {where}: each uncertain rate {swing} lower and higher, constants at the ends of their range"
         found.append(tornado(sensitivity_name(place), title, rows, sure["tokens_per_s_per_gpu"]))
     return found
 

@@ -21,6 +21,7 @@ from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.hardware_files import catalogue_document, gpu_names
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.ops.backend import GemmBackend
+from primus_mcp.search.constant_words import constant_text
 from primus_mcp.search.workers import begin_worker, interrupts_held, workers_alive
 from primus_mcp.validation.constants import TIME_FILE
 from primus_mcp.validation.resolve import Case
@@ -119,14 +120,14 @@ def figures(cluster: Cluster) -> list[Figure]:
         if path[0].startswith(f"{LAUNCHES}."):
             counts.append((TIME_FILE, path, low, high))
         else:
-            found.append(Figure(name=path[0], text=f"{path[0]} {low:g} to {high:g}", paths=((TIME_FILE, path, low, high),)))
+            found.append(Figure(name=path[0], text=constant_text(path[0], low, high), paths=((TIME_FILE, path, low, high),)))
     if counts:
         found.append(Figure(name=LAUNCHES, text="kernels a layer, all counts low to high", paths=tuple(counts)))
     if cluster.gpu.name not in gpu_names():  # a GPU of the user's own: the catalogue has no ranges of it
         return found
     for name, (file, path, low, high) in _in_force(cluster):
-        of = "" if file == cluster.gpu.name else f" (of {file})"
-        found.append(Figure(name=name, text=f"{name} {low:g} to {high:g}{of}", paths=((file, path, low, high),)))
+        of = "" if file == cluster.gpu.name else file
+        found.append(Figure(name=name, text=constant_text(name, low, high, of), paths=((file, path, low, high),)))
     return found
 
 

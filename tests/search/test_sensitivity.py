@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from sweep_cases import evaluator
 
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.catalogue import catalogue_yaml
 from primus_mcp.inputs.cluster import make_cluster
-from primus_mcp.inputs.hardware_files import catalogue_document
-from primus_mcp.search.credible import figures
+from primus_mcp.inputs.hardware_files import catalogue_document, gpu_names, gpu_profile
+from primus_mcp.search.constant_words import CONSTANTS
+from primus_mcp.search.credible import LAUNCHES, figures
 from primus_mcp.search.sensitivity import BAND, sensitivity
 from primus_mcp.space.knobs import TrialConfig
 
@@ -70,7 +73,8 @@ def test_constants_over_their_credible_ranges_count_too_and_today_is_untouched()
 
 def test_the_range_of_a_constant_is_what_the_catalogue_states() -> None:
     found = {figure.name: figure for figure in figures(make_cluster("mi355x"))}
-    assert found["link_efficiency"].text == "link_efficiency 0.65 to 0.78"
+    assert found["link_efficiency"].text == "collective bandwidth inside a node, 65% to 78%"
+    assert found["launch_us"].text == "host time to launch a kernel, 12 to 25 us (AMD's)"
     assert found["dp_overlap"].at(high=True)[("time", ("dp_overlap",))] >= found["dp_overlap"].at(high=False)[("time", ("dp_overlap",))]
     assert len(found["launches"].paths) > 20
 
@@ -110,4 +114,18 @@ def test_a_family_constant_that_is_inherited_moves_the_throughput() -> None:
     names = {swing.name: swing for swing in sensitivity(price, centre, gemm_backend="roofline", ranges=True).swings}
     swing = names["range figures.step_efficiency"]
     assert swing.low < price.evaluate(centre).tokens_per_s_per_gpu < swing.high  # type: ignore[operator]
-    assert swing.what.endswith("(of family_amd)")
+    assert swing.what.endswith("(AMD's)")
+
+
+def test_every_constant_that_can_be_shown_has_words_that_fit_on_a_label() -> None:
+    """Names of the catalogue are for the engine; a chart's labels hold 60 characters."""
+    found: dict[str, str] = {}
+    for gpu in gpu_names():
+        profile = gpu_profile(gpu)
+        for software in profile.profiles.values():
+            cluster = replace(make_cluster("mi355x"), gpu=profile, profile=software)
+            found |= {figure.name: figure.text for figure in figures(cluster)}
+    assert set(found) - {LAUNCHES} == set(CONSTANTS)
+    texts = {name: text.lower() for name, text in found.items()}
+    assert not {name: text for name, text in texts.items() if len(text) > 60 or "_" in text or "e-0" in text or "e+0" in text}
+    assert len({words for words, _ in CONSTANTS.values()}) == len(CONSTANTS)

@@ -137,7 +137,7 @@ def tornado(name: str, title: str, rows: Sequence[tuple[str, float, float]], bas
     spread = (max(ends) - min(ends)) or abs(base) * 0.01 or 1.0
     x = axis("start", min(ends) - spread * 0.02, max(ends) + spread * 0.02, "tokens/s/GPU")
     row = {"field": "row", "type": "nominal", "sort": None, "title": None, "scale": {"domain": labels, "padding": 0.2}}
-    row["axis"] = {"ticks": False, "domain": False, "labelLimit": 300, "labelColor": ink("fg"), "labelOverlap": True}
+    row["axis"] = {"ticks": False, "domain": False, "labelLimit": 340, "labelColor": ink("fg"), "labelOverlap": True}
     sides = ("at the low end", "at the high end")
     bars, texts = [], []
     for label, (_, low, high) in zip(labels, kept, strict=True):
