@@ -9,14 +9,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from importlib.resources import files
 from multiprocessing import get_context
 from typing import Any
 
-import yaml
-
 from primus_mcp.errors import PrimusMcpError
 from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.catalogue import catalogue_yaml
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.hardware_files import catalogue_document, gpu_names
 from primus_mcp.inputs.training import TrainingConfig
@@ -113,10 +111,9 @@ def _in_force(cluster: Cluster) -> Iterator[tuple[str, tuple[str, tuple[str, ...
 
 def figures(cluster: Cluster) -> list[Figure]:
     """Constants of the engine, and rates of the software profile in force, wherever the catalogue states them, with a range."""
-    engine = yaml.safe_load((files("primus_mcp.catalog") / "engine" / "time.yaml").read_text(encoding="utf-8"))
     found: list[Figure] = []
     counts = []
-    for path, low, high in _ranged(engine, ()):
+    for path, low, high in _ranged(catalogue_yaml(f"engine/{TIME_FILE}.yaml"), ()):
         if path[0].startswith(f"{LAUNCHES}."):
             counts.append((TIME_FILE, path, low, high))
         else:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import datetime
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from statistics import median
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.inputs.catalogue import catalogue_yaml
 from primus_mcp.inputs.cluster_file import StatedPrice
 
 
@@ -38,8 +37,7 @@ class Price:
 @cache
 def quotes() -> dict[str, tuple[Quote, ...]]:
     """Every quote of `catalog/prices.yaml` by GPU."""
-    raw = yaml.safe_load((files("primus_mcp.catalog") / "prices.yaml").read_text(encoding="utf-8"))
-    return {gpu: tuple(Quote.model_validate(entry) for entry in entries) for gpu, entries in raw.items()}
+    return {gpu: tuple(Quote.model_validate(entry) for entry in entries) for gpu, entries in catalogue_yaml("prices.yaml").items()}
 
 
 def price_of(gpu: str, stated: StatedPrice | float | None = None) -> Price | None:
