@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import TYPE_CHECKING
 
 from primus_mcp.cli.common import add_cluster_arguments, add_workload_arguments
+
+if TYPE_CHECKING:
+    from primus_mcp.space.knobs import KnobValue
+
+SHOWN_VALUES = 20
+"""Of a longer list the first and the last are shown."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,11 +39,13 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps({name: {"values": list(items), "baseline": own[name]} for name, items in values.items()}, indent=2))
         return 0
     for name, items in values.items():
-        shown = " ".join(_text(value) for value in items) if len(items) <= 20 else f"{_text(items[0])} ... {_text(items[-1])}"
+        shown = " ".join(map(_text, items)) if len(items) <= SHOWN_VALUES else f"{_text(items[0])} ... {_text(items[-1])}"
         print(f"{name:28} {shown}   (baseline {_text(own[name])}; {KNOBS[name].group})")
     print("each value is legal in some configuration; `primus-mcp evaluate` says why a combination is not")
     return 0
 
 
-def _text(value: object) -> str:
-    return "inherit" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+def _text(value: KnobValue) -> str:
+    from primus_mcp.space.knobs import knob_text
+
+    return "inherit" if value is None else knob_text(value)

@@ -19,7 +19,7 @@ from primus_mcp.search.levers import exchange_levers, single_levers
 from primus_mcp.search.neighbours import lever_neighbours, neighbours
 from primus_mcp.search.topologies import MBS_GROWTH, GridPoint, Topology, grid, grid_knobs
 from primus_mcp.space.axes import mbs_values, with_pins
-from primus_mcp.space.knobs import KNOBS, KnobValue, TrialConfig, knob_values
+from primus_mcp.space.knobs import KNOBS, KnobValue, TrialConfig, knob_text, knob_values
 from primus_mcp.space.legality import check_legality
 from primus_mcp.space.pipeline_keys import largest_stage
 from primus_mcp.space.trainer_keys import resolve
@@ -165,7 +165,7 @@ def _levers(plan: _Plan, kept: dict[str, Any], undecided: dict[str, Any]) -> Ite
 
 
 def _told(knobs: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {str(value).lower() if isinstance(value, bool) else value}" for name, value in knobs.items())
+    return ", ".join(f"{name} {knob_text(value)}" for name, value in knobs.items())
 
 
 def _beside_grid(knobs: Mapping[str, Any]) -> dict[str, Any]:

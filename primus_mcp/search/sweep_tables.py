@@ -86,7 +86,7 @@ class Table:
 @lru_cache(maxsize=64)
 def layer_kinds(arch: Architecture) -> tuple[tuple[KindOfLayer, ...], tuple[int, ...]]:
     """(distinct kinds, kind index of every layer)."""
-    windowed = arch.windowed_layers or (False,) * arch.num_layers
+    windowed = arch.layer_windows
     every = [(*arch.layer_shape(layer), windowed[layer]) for layer in range(arch.num_layers)]
     kinds = tuple(dict.fromkeys(every))
     return kinds, tuple(kinds.index(kind) for kind in every)

@@ -57,7 +57,7 @@ def model_flops_per_sequence(arch: Architecture, tp: int, *, trains_weights: boo
     with their heads), attention over the causal half (window where there is one); norms and activations are not counted. A frozen base
     (LoRA) has no weight gradients: 2 x matrices instead of 3 x.
     """
-    windowed = arch.windowed_layers or (False,) * arch.num_layers
+    windowed = arch.layer_windows
     attention, head = _attention_weights(arch), arch.padded_vocab_size(tp) * arch.hidden_size
     weights, cores = head, 0.0
     for layer, narrow in enumerate(windowed):

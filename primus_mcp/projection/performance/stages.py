@@ -46,7 +46,7 @@ def _parts(
     rates: Rates, arch: Architecture, settings: LayerSettings, chunk: Chunk, measured: MeasuredParts
 ) -> list[tuple[PartCost, int | None]]:
     """(cost, global id of a decoder layer or None) of everything on a chunk."""
-    windowed = arch.windowed_layers or (False,) * arch.num_layers
+    windowed = arch.layer_windows
     known = measured.parts
     parts: list[tuple[PartCost, int | None]] = []
     for i in chunk.layers:
