@@ -9,9 +9,16 @@ GB_PER_S = 1e9
 TB_PER_S = 1e12
 TFLOPS = 1e12
 MS_PER_S = 1e3
+S_PER_HOUR = 3600
+S_PER_DAY = 86_400
 US = 1e-6
 NS = 1e-9
 MHZ = 1e6
+GHZ = 1e9
+MB = 1e6
+"""Of traffic, like GB_PER_S; memory counts in MIB."""
+MTOKEN = 1e6
+"""What prices are quoted for."""
 
 FP32_BYTES = 4
 BF16_BYTES = 2

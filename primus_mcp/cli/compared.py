@@ -10,6 +10,7 @@ from typing import Any
 from primus_mcp.cli.performance import band_of, performance_document, project
 from primus_mcp.cli.projected import Projected, print_documents, resolve_projection
 from primus_mcp.errors import InputError, PrimusMcpError
+from primus_mcp.units import bytes_to_gb, seconds_to_ms
 
 _WHAT_IF = "what-if: "
 
@@ -26,7 +27,7 @@ def print_table(cases: list[tuple[str, Projected]], backend: Any) -> None:
             continue
         band = band_of(case, found)["throughput_band"]
         spread = f"{band[0]:,.0f} to {band[1]:,.0f}" if band else "-"
-        numbers = f"{1e3 * found.iteration_s:11,.1f} {found.mfu:7.1%} {found.bubble_ratio:7.1%} {memory_gb:8.1f}"
+        numbers = f"{seconds_to_ms(found.iteration_s):11,.1f} {found.mfu:7.1%} {found.bubble_ratio:7.1%} {memory_gb:8.1f}"
         print(f"{name:30} {found.tokens_per_s_per_gpu:13,.0f} {spread:>17} {numbers}  {verdict.replace('_', ' ')}")
     print("band: tokens/s/GPU by the errors of the published runs most like it")
 
@@ -34,7 +35,6 @@ def print_table(cases: list[tuple[str, Projected]], backend: Any) -> None:
 def _memory(case: Projected) -> tuple[float, str]:
     """GB of the device, and whether that fits."""
     from primus_mcp.projection.memory import project_memory
-    from primus_mcp.units import bytes_to_gb
 
     analytic = project_memory(case.workload.architecture, case.config, case.cluster)
     memory = analytic if case.measured is None else case.measured.memory

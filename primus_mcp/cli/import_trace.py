@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from primus_mcp.cli.common import add_engine_arguments, add_model_sources, add_reading_arguments, knob_values, positive_count
 from primus_mcp.errors import InputError
+from primus_mcp.units import MB, seconds_to_ms
 
 if TYPE_CHECKING:
     from primus_mcp.api import Problem
@@ -94,35 +95,39 @@ def document(summary: TraceSummary, iterations: int, measured: dict[Term, float]
     kinds = [
         {
             "kind": kind.kind,
-            "ms": kind.time_s * 1000 / iterations,
+            "ms": seconds_to_ms(kind.time_s) / iterations,
             "kernels": kind.count / iterations,
-            "sent_mb": kind.sent_bytes / 1e6 / iterations,
-            "top": [{"name": name[:120], "ms": seconds * 1000 / iterations} for name, seconds in kind.top],
+            "sent_mb": kind.sent_bytes / MB / iterations,
+            "top": [{"name": name[:120], "ms": seconds_to_ms(seconds) / iterations} for name, seconds in kind.top],
         }
         for kind in summary.kinds
     ]
-    whole = {name: seconds * 1000 / iterations for name, seconds in (("span_ms", summary.span_s), ("busy_ms", summary.busy_s))}
+    whole = {name: seconds_to_ms(seconds) / iterations for name, seconds in (("span_ms", summary.span_s), ("busy_ms", summary.busy_s))}
     terms = {
-        term: {"measured_ms": seconds * 1000, "projected_ms": None if projected is None else projected[term] * 1000}
+        term: {"measured_ms": seconds_to_ms(seconds), "projected_ms": None if projected is None else seconds_to_ms(projected[term])}
         for term, seconds in measured.items()
     }
-    return {**whole, "overlapped_ms": summary.overlapped_s * 1000 / iterations, "kinds": kinds, "terms": terms}
+    return {**whole, "overlapped_ms": seconds_to_ms(summary.overlapped_s) / iterations, "kinds": kinds, "terms": terms}
 
 
 def _print(summary: TraceSummary, iterations: int, measured: dict[Term, float], projected: dict[Term, float] | None) -> None:
     print(
-        f"{summary.span_s * 1000 / iterations:,.2f} ms an iteration, {summary.busy_s / summary.span_s:.1%} busy"
+        f"{seconds_to_ms(summary.span_s) / iterations:,.2f} ms an iteration, {summary.busy_s / summary.span_s:.1%} busy"
         if summary.span_s
         else "no time"
     )
     for kind in summary.kinds:
-        sent = f", {kind.sent_bytes / 1e6 / iterations:,.1f} MB sent" if kind.sent_bytes else ""
-        print(f"{kind.kind:16} {kind.time_s * 1000 / iterations:12,.3f} ms {kind.count / iterations:10,.0f} kernels{sent}")
-    print(f"{'overlapped':16} {summary.overlapped_s * 1000 / iterations:12,.3f} ms of communication beside compute")
+        sent = f", {kind.sent_bytes / MB / iterations:,.1f} MB sent" if kind.sent_bytes else ""
+        print(f"{kind.kind:16} {seconds_to_ms(kind.time_s) / iterations:12,.3f} ms {kind.count / iterations:10,.0f} kernels{sent}")
+    print(f"{'overlapped':16} {seconds_to_ms(summary.overlapped_s) / iterations:12,.3f} ms of communication beside compute")
     if projected is None:
         return
     print(f"\n{'ms an iteration':20} {'measured':>12} {'projected':>12} {'difference':>12}")
     for term, seconds in sorted(measured.items(), key=lambda item: -abs(item[1] - projected[item[0]])):
-        print(f"{term:20} {seconds * 1000:12,.2f} {projected[term] * 1000:12,.2f} {(seconds - projected[term]) * 1000:+12,.2f}")
-    whole, model = sum(measured.values()), sum(projected.values())
-    print(f"{'sum':20} {whole * 1000:12,.2f} {model * 1000:12,.2f} {(whole - model) * 1000:+12,.2f}")
+        print(_line(term, seconds, projected[term]))
+    print(_line("sum", sum(measured.values()), sum(projected.values())))
+
+
+def _line(name: str, measured_s: float, projected_s: float) -> str:
+    measured, projected = seconds_to_ms(measured_s), seconds_to_ms(projected_s)
+    return f"{name:20} {measured:12,.2f} {projected:12,.2f} {measured - projected:+12,.2f}"

@@ -18,6 +18,7 @@ from primus_mcp.cli.projected import (
     write_bytes,
 )
 from primus_mcp.errors import InputError
+from primus_mcp.units import seconds_to_ms
 
 if TYPE_CHECKING:
     from primus_mcp.projection.performance import PerformanceProjection
@@ -104,7 +105,7 @@ def print_performance(case: Projected, backend: Any) -> None:
     found = project(case, backend)
     band = band_of(case, found)
     print(case.title)
-    print(f"throughput      {found.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {1e3 * found.iteration_s:,.1f} ms an iteration")
+    print(f"throughput      {found.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {seconds_to_ms(found.iteration_s):,.1f} ms an iteration")
     if band["throughput_band"]:
         low, high = band["throughput_band"]
         print(f"band            {low:,.0f} to {high:,.0f} tokens/s/GPU by the errors of the most similar published runs")
@@ -118,7 +119,7 @@ def print_performance(case: Projected, backend: Any) -> None:
     print("communication, ms in all / exposed")
     for name, total in sorted(found.communication_s.items(), key=lambda item: -item[1]):
         if total:
-            print(f"  {name:34} {1e3 * total:10,.1f} {1e3 * found.exposed_s.get(name, 0.0):10,.1f}")
+            print(f"  {name:34} {seconds_to_ms(total):10,.1f} {seconds_to_ms(found.exposed_s.get(name, 0.0)):10,.1f}")
     print(f"priced by       {found.backend}, profile {found.profile}")
     for code, text in (*found.warnings, *((warning.code, warning.text) for warning in band["warnings"])):
         print(f"- {code}: {text}")
@@ -127,7 +128,7 @@ def print_performance(case: Projected, backend: Any) -> None:
 def _print_shares(parts: Mapping[str, float], total_s: float) -> None:
     for name, time_s in sorted(parts.items(), key=lambda item: -item[1]):
         if time_s:
-            print(f"  {name:34} {1e3 * time_s:10,.1f} {time_s / total_s:7.1%}")
+            print(f"  {name:34} {seconds_to_ms(time_s):10,.1f} {time_s / total_s:7.1%}")
 
 
 def write_pictures(arguments: argparse.Namespace, case: Projected) -> None:

@@ -14,9 +14,8 @@ from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.search.prices import Price, usd_per_million_tokens
 from primus_mcp.search.sweep_result import SweptTrial
-from primus_mcp.units import bytes_to_gb
+from primus_mcp.units import MTOKEN, S_PER_DAY, bytes_to_gb
 
-SECONDS_A_DAY = 86_400.0
 MOST = 1e18
 """Tokens or days beyond which an amount is a typing error."""
 _TOKENS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
@@ -50,7 +49,7 @@ def front_point(one: SweptTrial, cluster: Cluster, price: Price | None, target_t
     rate = result.tokens_per_s_per_gpu
     assert rate is not None and result.memory_per_gpu_gb is not None
     per_million = None if price is None else usd_per_million_tokens(price, rate)
-    days = None if target_tokens is None else target_tokens / (rate * cluster.world_size) / SECONDS_A_DAY
+    days = None if target_tokens is None else target_tokens / (rate * cluster.world_size) / S_PER_DAY
     return FrontPoint(
         cluster=cluster.name,
         gpu=cluster.gpu.name,
@@ -65,7 +64,7 @@ def front_point(one: SweptTrial, cluster: Cluster, price: Price | None, target_t
         usd_per_million_tokens=per_million,
         price_source=price.source if price is not None else None,
         days=days,
-        usd=None if per_million is None or target_tokens is None else per_million * target_tokens / 1e6,
+        usd=None if per_million is None or target_tokens is None else per_million * target_tokens / MTOKEN,
     )
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.inputs.catalogue import catalogue_yaml
 from primus_mcp.inputs.cluster_file import StatedPrice
+from primus_mcp.units import MTOKEN, S_PER_HOUR
 
 
 class Quote(BaseModel):
@@ -73,4 +74,4 @@ def cost_of(result: EvaluationResult, gpu: str, stated: StatedPrice | None) -> s
 
 def usd_per_million_tokens(price: Price, tokens_per_s_per_gpu: float) -> float:
     """USD: price / 3600 / (tokens/s/GPU) x 1e6."""
-    return price.usd_per_gpu_hour / 3600 / tokens_per_s_per_gpu * 1e6
+    return price.usd_per_gpu_hour / S_PER_HOUR / tokens_per_s_per_gpu * MTOKEN

@@ -8,6 +8,7 @@ from typing import Any
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.hardware import Cluster, Precision
 from primus_mcp.projection.ops.gemm import REFERENCE_SIDE, RooflineGemm, memoised, sustained_flops
+from primus_mcp.units import GHZ
 
 Tile = tuple[int, int, int]
 
@@ -18,7 +19,6 @@ _TILE_K: dict[Precision, tuple[int, ...]] = {"bf16": (32, 64, 128), "fp8": (64, 
 _OCCUPANCIES = (1, 2)
 _DATA_TYPES: dict[Precision, str] = {"bf16": "bf16", "fp8": "f8"}
 _KHZ_PER_HZ = 1e-3
-_GHZ = 1e9
 
 
 def tile_set(precision: Precision) -> tuple[Tile, ...]:
@@ -85,7 +85,7 @@ class OrigamiGemm:
         problem.c_dtype = problem.d_dtype = origami.string_to_datatype("bf16")
         problem.a_mx_block_size = problem.b_mx_block_size = 0
         best = origami.select_config(problem, self._hardware, self._candidates(precision))
-        return float(best.latency / (self._hardware.compute_clock_ghz * _GHZ))
+        return float(best.latency / (self._hardware.compute_clock_ghz * GHZ))
 
     def _at_most_peak_s(self, m: int, n: int, k: int, precision: Precision, batch: int) -> float:
         floor_s = 2 * m * n * k * batch / self._cluster.gpu.peak_flops[precision]
