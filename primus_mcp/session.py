@@ -73,6 +73,19 @@ def compare_baseline(
     return compare_with_measured(projected, tokens_per_s_per_gpu, memory_gb, world_size=target.cluster.world_size)
 
 
+def _is_single(origin: Origin) -> bool:
+    """What a person or client asks for is a single evaluation, which the search's policy does not refuse."""
+    return origin == "user"
+
+
+def _priced_again(
+    evaluator: Evaluator, pins: Mapping[str, KnobValue], trial: TrialConfig, origin: Origin
+) -> tuple[TrialConfig, str, EvaluationResult]:
+    """A trial of an old log as `TuningSession.evaluate` would price it today."""
+    pinned, single = with_pins(trial, pins), _is_single(origin)
+    return pinned, evaluator.key(pinned, single=single), evaluator.evaluate(pinned, single=single)
+
+
 class TuningSession:
     """Open one with `TuningSession.open`. Several sessions, in one or many processes, may share an out-dir."""
 
@@ -117,11 +130,7 @@ class TuningSession:
         table = {"seed_budget": SEED_BUDGET, "max_evaluations": MAX_EVALUATIONS, **plain(target.budget), **(limits or {})}
         pinned = pins or {}
         if reprice:
-            reprice_log(
-                RunDirectory(out_dir),
-                session_digests(workload, target, pinned),
-                lambda trial: (evaluator.key(trial), evaluator.evaluate(trial)),
-            )
+            reprice_log(RunDirectory(out_dir), session_digests(workload, target, pinned), partial(_priced_again, evaluator, pinned))
         session = cls(workload, target, evaluator, out_dir, limits=table, pins=pinned)
         session.settle()
         SessionFile(
@@ -160,7 +169,7 @@ class TuningSession:
         Raises BudgetExhaustedError when `origin` may not start another, and what the evaluator raises.
         """
         trial = with_pins(trial, self.pins)
-        single = origin == "user"
+        single = _is_single(origin)
         key = self.evaluator.key(trial, single=single)
         if (known := self.log.find(key)) is not None:
             if origin != "seed":

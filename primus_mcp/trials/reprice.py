@@ -8,16 +8,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from primus_mcp.errors import PrimusMcpError, RunDirectoryError
 from primus_mcp.evaluation.result import EvaluationResult
-from primus_mcp.space.knobs import TrialConfig
+from primus_mcp.space.knobs import TrialConfig, set_knobs
 from primus_mcp.trials.journal import JOURNAL_NAME, Done, Journal
 from primus_mcp.trials.log import LOG_NAME, OVERLAY_FOLDER, Digests, Origin, TrialLog
 from primus_mcp.trials.storage import RunDirectory, repair_tail, storage_error
 
-Price = Callable[[TrialConfig], tuple[str, EvaluationResult]]
+Price = Callable[[TrialConfig, Origin], tuple[TrialConfig, str, EvaluationResult]]
+"""The trial with the pins of today, its key and its result, as whoever proposed it would get them."""
+
+
+class _OldTrial(BaseModel):
+    """What of an old line is the proposal."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    trial: TrialConfig
+    origin: Origin = "user"
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,22 +77,20 @@ def reprice_log(folder: RunDirectory, digests: Digests, price: Price) -> Reprice
         repair_tail(path)
         if not path.exists():
             return Repriced(trials=0, kept_as=None, dropped=())
-        priced: list[tuple[str, dict[str, Any], EvaluationResult, Origin, str]] = []
+        priced: list[tuple[_OldTrial, TrialConfig, str, EvaluationResult]] = []
         dropped: list[str] = []
         for entry in _old_lines(path):
             try:
-                trial = TrialConfig.model_validate(entry.get("trial"))
-                key, result = price(trial)
+                old = _OldTrial.model_validate(entry)
+                priced.append((old, *price(old.trial, old.origin)))
             except (ValidationError, PrimusMcpError) as error:
                 dropped.append(f"trial {entry.get('trial_id')}: {' '.join(str(error).split())[:160]}")
-                continue
-            priced.append((key, trial.model_dump(exclude_none=True), result, entry.get("origin", "user"), entry.get("label", "")))
         kept_as = _set_aside(path)
         for name in (JOURNAL_NAME, OVERLAY_FOLDER):
             if (folder.path / name).exists():
                 _set_aside(folder.path / name)
         log, journal = TrialLog(folder, digests), Journal(folder)
-        for key, knobs, result, origin, label in priced:
-            record, _ = log.append(key=key, trial=knobs, result=result, origin=origin, label=label)
-            journal.append(Done.of(record, origin))
+        for old, trial, key, result in priced:
+            record, new = log.append(key=key, trial=set_knobs(trial), result=result, origin=old.origin, label=old.label)
+            journal.append(Done.of(record, old.origin, repeated=not new))
         return Repriced(trials=len(log.records()), kept_as=kept_as, dropped=tuple(dropped))
