@@ -4,29 +4,46 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from primus_mcp.errors import RunDirectoryError
 from primus_mcp.evaluation.rank import Ranking, rank
+from primus_mcp.reports.charts.words import known
 from primus_mcp.reports.summary import overlay_name
+from primus_mcp.search.pareto import FrontPoint
+from primus_mcp.search.sensitivity import Sensitivity
+from primus_mcp.search.sweep_result import SweepResult
+from primus_mcp.search.sweep_timeline import Task
 from primus_mcp.trials.log import LOG_NAME, TrialRecord
 
+Model = TypeVar("Model", bound=BaseModel)
 SWEEP_NAME = "sweep.json"
 """What `primus-mcp sweep --out-dir` leaves: {"sweeps": [...], "front": [...]}."""
 
 
+class Swept(SweepResult):
+    """What `sweep.json` says of one cluster: the result, how sure it is, and the pipeline of its first."""
+
+    sensitivity: Sensitivity | None = None
+    timeline: tuple[Task, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSource:
-    """`unread`: lines of the log that could not be read. The documents are {} where there is none."""
+    """`unread`: lines of the log that could not be read, `unread_sweeps`: parts of sweep.json. The documents are {} where there is none."""
 
     folder: Path
     records: tuple[TrialRecord, ...]
     unread: int
     summary: Mapping[str, Any]
-    session: Mapping[str, Any]
-    sweep: Mapping[str, Any]
+    sweeps: tuple[Swept, ...]
+    front: tuple[FrontPoint, ...]
+    unread_sweeps: int
 
     @property
     def ranking(self) -> Ranking:
@@ -37,21 +54,11 @@ class ReportSource:
     def cap_gb(self) -> float | None:
         """The memory cap of the search; None where nothing states it."""
         cap = self.summary.get("memory_cap_gb")
-        return float(cap) if isinstance(cap, int | float) else None
+        return cap if isinstance(cap, float) and known(cap) and cap > 0 else None
 
     def record(self, trial_id: int | None) -> TrialRecord | None:
         """A trial by its number."""
         return next((record for record in self.records if record.trial_id == trial_id), None)
-
-    @property
-    def sweeps(self) -> list[Mapping[str, Any]]:
-        """What `sweep.json` says of each cluster."""
-        return [entry for entry in self.sweep.get("sweeps", []) if isinstance(entry, dict)]
-
-    @property
-    def front(self) -> list[Mapping[str, Any]]:
-        """The points of `sweep.json` that none other beats."""
-        return [point for point in self.sweep.get("front", []) if isinstance(point, dict)]
 
     @property
     def baseline(self) -> TrialRecord | None:
@@ -66,39 +73,66 @@ class ReportSource:
             return None
 
 
-def _document(path: Path) -> Mapping[str, Any]:
+def _document(path: Path) -> Mapping[str, Any] | None:
+    """None: there is a file, and it is no document."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except FileNotFoundError:
         return {}
-    return content if isinstance(content, dict) else {}
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _read(model: type[Model], document: Mapping[str, Any], name: str) -> tuple[tuple[Model, ...], int]:
+    """(the entries of a list that are what this version writes, how many are not)."""
+    listed = document.get(name, [])
+    entries = listed if isinstance(listed, list) else [listed]
+    found = []
+    for entry in entries:
+        with suppress(ValidationError):
+            found.append(model.model_validate(entry))
+    return tuple(found), len(entries) - len(found)
+
+
+def _record(line: bytes) -> TrialRecord | None:
+    """None: half a line, another version's, or a throughput that nothing has."""
+    try:
+        record = TrialRecord.model_validate_json(line)
+    except ValueError:
+        return None
+    return record if (record.result.tokens_per_s_per_gpu or 0.0) >= 0 else None
 
 
 def read_report(folder: Path) -> ReportSource:
     """Everything there is. Raises RunDirectoryError where there is neither a log nor a sweep."""
     log, sweep = folder / LOG_NAME, _document(folder / SWEEP_NAME)
+    (sweeps, lost), (front, lost_points) = _read(Swept, sweep or {}, "sweeps"), _read(FrontPoint, sweep or {}, "front")
+    unread_sweeps = lost + lost_points + (sweep is None)
     records: list[TrialRecord] = []
     unread = 0
     try:
         lines = log.read_bytes().splitlines()
     except FileNotFoundError:
         lines = []
-        if not sweep:
+        if not sweeps:
+            if unread_sweeps:
+                raise RunDirectoryError(f"{folder / SWEEP_NAME} is broken or of another version; run `primus-mcp sweep` again") from None
             raise RunDirectoryError(f"{folder} holds neither {LOG_NAME} nor {SWEEP_NAME}; run `primus-mcp tune` or `sweep` first") from None
     except OSError as error:
         raise RunDirectoryError(f"cannot read {log}: {error.strerror or error}") from error
     for line in lines:
         if not line.strip():
             continue
-        try:
-            records.append(TrialRecord.model_validate_json(line))
-        except ValueError:
-            unread += 1
+        record = _record(line)
+        unread += record is None
+        records += [record] if record else []
     return ReportSource(
         folder=folder,
         records=tuple(records),
         unread=unread,
-        summary=_document(folder / "summary.json"),
-        session=_document(folder / "session.json"),
-        sweep=sweep,
+        summary=_document(folder / "summary.json") or {},
+        sweeps=sweeps,
+        front=front,
+        unread_sweeps=unread_sweeps,
     )

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from primus_mcp.evaluation.rank import is_candidate
 from primus_mcp.evaluation.result import EvaluationResult
@@ -12,10 +11,10 @@ from primus_mcp.reports.charts.chart import Chart
 from primus_mcp.reports.charts.points import scatter
 from primus_mcp.reports.charts.timeline import pipeline_timeline
 from primus_mcp.reports.charts.trials import HEADINGS, search_curve
-from primus_mcp.reports.html_source import ReportSource
+from primus_mcp.reports.html_source import ReportSource, Swept
 from primus_mcp.reports.part_words import named_parts
 from primus_mcp.reports.sweep_text import configuration_text
-from primus_mcp.search.sensitivity import SWING
+from primus_mcp.search.pareto import FrontPoint
 
 TIME, MEMORY, RANKS, SEARCH, TRIALS, FRONT = "time", "memory", "memory-of-ranks", "search", "throughput-and-memory", "pareto-front"
 
@@ -35,8 +34,8 @@ def page_charts(source: ReportSource) -> list[Chart]:
     best = source.ranking.best
     charts = _winner(source, best) if best is not None else []
     charts += _trials(source, best) if source.records else []
-    for place, entry in enumerate(source.sweeps):
-        charts += _sweep(place, entry)
+    for place, swept in enumerate(source.sweeps):
+        charts += _sweep(place, swept)
     return charts + _front(source.front)
 
 
@@ -73,29 +72,27 @@ def _trials(source: ReportSource, best: EvaluationResult | None) -> list[Chart]:
     return found
 
 
-def _sweep(place: int, entry: Mapping[str, Any]) -> list[Chart]:
+def _sweep(place: int, swept: Swept) -> list[Chart]:
     """The winner's pipeline, and what its throughput hangs on."""
-    found, where = [], entry.get("cluster")
-    if tasks := entry.get("timeline"):
-        found.append(
-            pipeline_timeline(pipeline_name(place), f"Pipeline of the first on {where}, task by task", [tuple(task) for task in tasks])
-        )
-    if sure := entry.get("sensitivity"):
-        rows = [(str(swing["what"]), swing["low"], swing["high"]) for swing in sure["swings"]]
-        swing = f"{100 * float(sure.get('swing', SWING)):.3g}%"
+    found, where = [], swept.cluster
+    if swept.timeline:
+        found.append(pipeline_timeline(pipeline_name(place), f"Pipeline of the first on {where}, task by task", swept.timeline))
+    if sure := swept.sensitivity:
+        rows = [(swing.what, swing.low, swing.high) for swing in sure.swings]
+        swing = f"{100 * sure.swing:.3g}%"
         title = f"Throughput of the first on {where}: each uncertain rate {swing} lower and higher, constants at the ends of their range"
-        found.append(tornado(sensitivity_name(place), title, rows, sure["tokens_per_s_per_gpu"]))
+        found.append(tornado(sensitivity_name(place), title, rows, sure.tokens_per_s_per_gpu))
     return found
 
 
-def _front(front: Sequence[Mapping[str, Any]]) -> list[Chart]:
+def _front(front: Sequence[FrontPoint]) -> list[Chart]:
     """Throughput against free memory of every point that none other beats, a colour a cluster."""
     points = [
         (
-            point["headroom_gb"],
-            point["tokens_per_s_per_gpu"],
-            f"{point['nodes']} nodes of {point['gpu']}",
-            f"{point['cluster']}: {configuration_text(EvaluationResult.model_validate(point['result']), point['trial'])}",
+            point.headroom_gb,
+            point.tokens_per_s_per_gpu,
+            f"{point.nodes} nodes of {point.gpu}",
+            f"{point.cluster}: {configuration_text(point.result, point.trial)}",
         )
         for point in front
     ]

@@ -89,7 +89,17 @@ def counts_text(result: SweepResult) -> list[str]:
     return [*lines, "of the legal: " + ", ".join(parts)]
 
 
-def _lines_of(top: Sequence[SweptTrial]) -> list[list[int]]:
+def note_text(result: SweepResult) -> str:
+    """The note of a recommendation with places counted from one, as lines are."""
+    return re.sub(r"#(\d+)", lambda match: f"number {int(match[1]) + 1}", result.note or "")
+
+
+def ties_text(result: SweepResult) -> str:
+    """Empty where the first is faster than all others."""
+    return f"{result.ties} configurations are equally fast; the one with the least memory stands first" if result.ties > 1 else ""
+
+
+def lines_of(top: Sequence[SweptTrial]) -> list[list[int]]:
     """Places of the top by line: neighbours that are equal but for the FP8 format, at the same throughput and memory, share one."""
     lines: list[list[int]] = []
     for place, one in enumerate(top):
@@ -105,25 +115,26 @@ def _but_for_format(one: SweptTrial) -> tuple[object, ...]:
     return one.result.tokens_per_s_per_gpu, one.result.memory_per_gpu_gb, {**one.trial, "fp8": None}
 
 
+def line_words(result: SweepResult, places: Sequence[int]) -> tuple[str, str]:
+    """(`1-2.`, the configuration) of a line, with a mark where one that is not the first is recommended."""
+    first = result.top[places[0]]
+    trial = dict(first.trial)
+    if len(places) > 1:
+        trial["fp8"] = " or ".join(str(result.top[place].trial["fp8"]) for place in places)
+    mark = " <- recommended" if result.recommended in places and 0 not in places else ""
+    number = f"{places[0] + 1}." if len(places) == 1 else f"{places[0] + 1}-{places[-1] + 1}."
+    return number, configuration_text(first.result, trial) + mark
+
+
 def sweep_text(result: SweepResult) -> str:
     """The whole answer."""
     lines = [f"=== SWEEP of {result.workload} on {result.cluster} ({result.gpus} GPUs) ===", *counts_text(result)]
     rate = result.counts.legal / result.cpu_s if result.cpu_s else 0.0
     lines.append(f"{result.wall_s:.1f} s ({result.cpu_s:.1f} s of CPU, {rate:,.0f} legal configurations a CPU second)")
-    for places in _lines_of(result.top):
-        r, trial = result.top[places[0]].result, result.top[places[0]].trial
-        mark = " <- recommended" if result.recommended in places and 0 not in places else ""
-        if len(places) > 1:
-            trial = {**trial, "fp8": " or ".join(str(result.top[place].trial["fp8"]) for place in places)}
-        number = f"{places[0] + 1}." if len(places) == 1 else f"{places[0] + 1}-{places[-1] + 1}."
-        lines.append(
-            f"{number:>6} {r.tokens_per_s_per_gpu:>8,.0f} tokens/s/GPU {r.memory_per_gpu_gb:>6.1f} GB  {configuration_text(r, trial)}{mark}"
-        )
-    if result.ties > 1:
-        lines.append(f"{result.ties} configurations are equally fast; the one with the least memory stands first")
-    note = re.sub(r"#(\d+)", lambda match: f"number {int(match[1]) + 1}", result.note or "")
-    lines += [note] if note else []
-    lines.append(proof_text(result))
+    for places in lines_of(result.top):
+        r, number, what = result.top[places[0]].result, *line_words(result, places)
+        lines.append(f"{number:>6} {r.tokens_per_s_per_gpu:>8,.0f} tokens/s/GPU {r.memory_per_gpu_gb:>6.1f} GB  {what}")
+    lines += [*filter(None, (ties_text(result), note_text(result))), proof_text(result)]
     if result.top and (band := band_text(result.top[0].result)):
         lines.append(f"band of the first: {band}")
     if result.top and result.top[0].result.confidence:

@@ -106,7 +106,7 @@ def test_hostile_names_and_notes_stay_text(tmp_path: Path) -> None:
 
 def test_a_half_written_log_still_reports_and_says_so(tmp_path: Path) -> None:
     page = report_html(read_report(folder_of(tmp_path, [record(0, knobs={}), record(1)], tail='{"trial_id": 2, "ti')))
-    assert "1 lines of the log could not be read" in page and "Winner: trial 0" in page
+    assert "1 line of the log could not be read" in page and "Winner: trial 0" in page
 
 
 def test_a_folder_without_anything_is_refused_with_the_remedy(tmp_path: Path) -> None:

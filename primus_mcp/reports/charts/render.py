@@ -85,7 +85,7 @@ def _converted(jobs: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
     if not jobs:
         return []
     command = [sys.executable, "-P", str(CONVERTER)]
-    given = json.dumps(list(jobs), allow_nan=False).encode("ascii")
+    given = json.dumps(list(jobs)).encode("ascii")
     try:
         done = subprocess.run(  # noqa: S603  our own program, without a shell
             command, input=given, capture_output=True, timeout=LIMIT_S, check=False, start_new_session=True

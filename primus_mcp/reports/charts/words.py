@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
 from typing import TypeGuard
 
 TIP, LABEL = 240, 60
 """Characters of a tip and of a name at an axis or in a legend; longer ones end in an ellipsis."""
+MOST = 1e30
+"""Larger numbers are nothing that a chart shows, and their sums and differences would end at infinity."""
 _REPLACEMENT = "\ufffd"
 
 
@@ -34,7 +35,7 @@ def distinct(names: Sequence[object], most: int = LABEL) -> list[str]:
 
 def known(value: float | None) -> TypeGuard[float]:
     """Whether there is a number that has a place on an axis."""
-    return value is not None and isfinite(value)
+    return value is not None and -MOST < value < MOST
 
 
 def plural(count: int, one: str, more: str) -> str:
