@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from primus_mcp.errors import InputError
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 NO_AGENT = "WARNING: cannot import agent ({}); skipping LLM stage"
 NO_MODEL = "WARNING: no language model ({}); skipping LLM stage"
 COORDINATE = "note: coordinate search runs instead (--strategy coordinate; --seed-only runs neither)"
-Strategy = Literal["auto", "llm", "coordinate"]
 
 
 def add_search_arguments(parser: argparse.ArgumentParser) -> None:

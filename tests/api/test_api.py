@@ -15,7 +15,8 @@ import yaml
 import primus_mcp
 from primus_mcp import api
 from primus_mcp.inputs.model_workload import workload_from_model
-from primus_mcp.reports.summary import SUMMARY_SCHEMA, TRIAL_LINE_SCHEMA, Summary, summary_schema, trial_line_schema
+from primus_mcp.reports.schemas import SUMMARY_SCHEMA, TRIAL_LINE_SCHEMA, summary_schema, trial_line_schema
+from primus_mcp.reports.summary import Summary
 from primus_mcp.trials.log import TrialRecord
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "api.md"
@@ -119,5 +120,5 @@ def test_tune_writes_artefacts_that_obey_the_shipped_schemas_and_continues(tmp_p
 
 
 def test_the_shipped_schemas_are_those_of_the_records() -> None:
-    assert json.loads(SUMMARY_SCHEMA.read_text(encoding="utf-8")) == summary_schema()
-    assert json.loads(TRIAL_LINE_SCHEMA.read_text(encoding="utf-8")) == trial_line_schema()
+    for path, schema in ((SUMMARY_SCHEMA, summary_schema()), (TRIAL_LINE_SCHEMA, trial_line_schema())):
+        assert json.loads(path.read_text(encoding="utf-8")) == schema, "run: python -m primus_mcp.reports.schemas"
