@@ -6,12 +6,9 @@ from typing import Any
 
 from primus_mcp.errors import InputError, UnsupportedFeatureError
 from primus_mcp.inputs.argument_values import Arguments, count, flag, fraction
+from primus_mcp.inputs.training import LORA_TARGETS
 
-DEFAULT_TARGETS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
-"""Primus's default targets (AMD-AGI/Primus@fd1eeabb primus/configs/modules/megatron/sft_trainer.yaml)."""
-_PRICED = frozenset(
-    {*DEFAULT_TARGETS, "linear_q_proj", "linear_q_down_proj", "linear_q_up_proj", "linear_kv_down_proj", "linear_kv_up_proj"}
-)
+_PRICED = frozenset({*LORA_TARGETS, "linear_q_proj", "linear_q_down_proj", "linear_q_up_proj", "linear_kv_down_proj", "linear_kv_up_proj"})
 _UNPRICED_KEYS = ("a2a_experimental", "exclude_modules", "canonical_mapping")
 
 
@@ -35,7 +32,7 @@ def lora_settings(arguments: Arguments) -> dict[str, Any]:
     return {
         "finetune": "lora",
         "lora_rank": count({"lora.dim": lora.get("dim", 32)}, "lora.dim"),
-        "lora_targets": _targets(lora.get("target_modules", list(DEFAULT_TARGETS))),
+        "lora_targets": _targets(lora.get("target_modules", list(LORA_TARGETS))),
         "lora_dropout": dropout,
     }
 

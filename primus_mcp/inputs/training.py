@@ -17,6 +17,8 @@ GroupedGemm = Literal["legacy", "te", "turbo", "sequential"]
 Optimizer = Literal["adam", "muon", "sgd"]
 FinetuneMethod = Literal["full", "lora"]
 
+LORA_TARGETS = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
+"""Primus's default targets (AMD-AGI/Primus@fd1eeabb primus/configs/modules/megatron/sft_trainer.yaml)."""
 V_SCHEDULES: frozenset[str] = frozenset({"zbv-formatted", "v-half", "v-min", "dualpipe", "dualpipe-v"})
 SPLIT_WGRAD_SCHEDULES: frozenset[str] = frozenset({"zero-bubble", "zero-bubble-heuristic", "seaailab-ilp"}) | V_SCHEDULES
 TWO_COPY_SCHEDULES: frozenset[str] = frozenset({"dualpipe"})
@@ -89,7 +91,7 @@ class TrainingConfig:
     gradient_accumulation_fusion: bool = True
     finetune: FinetuneMethod = "full"
     lora_rank: int = 0
-    lora_targets: tuple[str, ...] = ("linear_qkv", "linear_proj")
+    lora_targets: tuple[str, ...] = LORA_TARGETS
     lora_dropout: float = 0.0
     # recompute
     recompute: Recompute = Recompute()
