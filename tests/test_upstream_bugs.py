@@ -57,7 +57,10 @@ COVERED: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "P17": {"pipeline/test_pipeline_simulator.py": ("test_the_head_of_a_v_schedule_weighs_on_rank_0",)},
     "P18": {"catalog/test_primus_examples.py": ("test_the_tally_of_primus_examples",)},
-    "T4": {"reports/test_reports.py": ("test_the_plot_is_a_png_for_no_trial_for_one_and_for_all_kinds",)},
+    "T4": {
+        "session/test_session.py": ("test_the_artefacts_are_complete_and_hold_no_secret",),
+        "reports/test_chart_drawing.py": ("test_charts_without_anything_to_show_are_drawn_empty",),
+    },
 }
 
 
@@ -139,7 +142,7 @@ def test_p3_p4_no_context_length_beats_the_peak(tmp_path: Path) -> None:
     for pp in (1, 2):
         result = pricing.evaluate(TrialConfig(pp=pp, cp=8))
         assert result.legal, result.reason
-        assert result.mfu is None or 0 < result.mfu < 0.6
+        assert result.mfu is not None and 0 < result.mfu < 0.6
 
 
 def test_p10_a_schedule_that_cannot_run_is_refused_and_never_estimated(tmp_path: Path) -> None:
