@@ -7,6 +7,7 @@ from typing import Any
 
 from primus_mcp.evaluation.convert import FITS_ONLY_BALANCED
 from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.space.knobs import knob_text
 from primus_mcp.space.notes import GBS_DIFFERS, PRECISION_DIFFERS
 
 BEST_HEADING = "=== BEST CONFIGURATION ==="
@@ -18,11 +19,6 @@ HEADERS = {
 SHOWN_SCHEDULES = {"interleaved": "interleaved_1f1b"}
 SHOWN_WARNINGS = {GBS_DIFFERS, PRECISION_DIFFERS, FITS_ONLY_BALANCED}
 _IN_BLOCK = {"tp", "pp", "ep", "cp", "mbs", "gbs", "vpp", "pp_schedule", "recompute_granularity", "recompute_num_layers"}
-
-
-def knob_text(value: Any) -> str:
-    """A knob's value as YAML would spell it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def best_block(

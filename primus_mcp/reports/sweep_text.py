@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from primus_mcp.evaluation.result import EvaluationResult
-from primus_mcp.reports.best import SHOWN_SCHEDULES, band_text, knob_text
+from primus_mcp.reports.best import SHOWN_SCHEDULES, band_text
 from primus_mcp.reports.rule_titles import rule_title
 from primus_mcp.search.pareto import FrontPoint
 from primus_mcp.search.sensitivity import Sensitivity
 from primus_mcp.search.sweep_result import SweepResult, SweptTrial
+from primus_mcp.space.knobs import knob_text
 
 SHOWN_RULES = 8
 _STOPPED = {"cancelled": "ended by its time limit or cancelled"}
