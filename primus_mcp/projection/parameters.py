@@ -7,6 +7,7 @@ multi_token_prediction.py). Known error: none; the totals equal the published ex
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,11 +19,13 @@ from primus_mcp.inputs.architecture import (
     GatedDeltaNet,
     LatentAttention,
     LayerKind,
+    LayerShape,
     Mamba2,
     MixtureOfExperts,
     ShortConvolution,
     SparseIndexer,
 )
+from primus_mcp.inputs.layout import Chunk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +229,37 @@ def mtp_parameters(arch: Architecture, tp: int, ep: int, etp: int) -> RankParame
     hidden = arch.hidden_size
     projection = RankParameters(dense_sharded=2 * hidden * hidden // tp, dense_replicated=3 * _norm(arch, hidden))
     return layer_parameters(arch, moe, tp, ep, etp, kind) + projection
+
+
+def layer_shapes(arch: Architecture, chunks: Iterable[Chunk]) -> tuple[LayerShape, ...]:
+    """The shape of each layer on a rank; MTP depths are layers of the last layer's shape."""
+    shapes: list[LayerShape] = []
+    for chunk in chunks:
+        shapes += [arch.layer_shape(layer) for layer in chunk.layers]
+        shapes += [arch.layer_shape(arch.num_layers - 1)] * chunk.mtp_layers
+    return tuple(shapes)
+
+
+def rank_parameters(arch: Architecture, tp: int, ep: int, etp: int, chunks: tuple[Chunk, ...]) -> RankParameters:
+    """Parameters of a pipeline rank, padded vocabulary included.
+
+    A tied output matrix is stored once where the embedding is on the same rank; with MTP the rank of the loss holds a second copy of the
+    embedding unless it has the first. Both copies are trained like any weight.
+    """
+    total = RankParameters()
+    has_embedding = any(chunk.embedding for chunk in chunks)
+    for (moe, kind), count in Counter(arch.layer_shape(layer) for chunk in chunks for layer in chunk.layers).items():
+        total += layer_parameters(arch, moe, tp, ep, etp, kind).times(count)
+    for chunk in chunks:
+        if chunk.mtp_layers:
+            total += mtp_parameters(arch, tp, ep, etp).times(chunk.mtp_layers)
+            total += RankParameters() if has_embedding else RankParameters(dense_sharded=embedding_parameters(arch, tp).dense_sharded)
+        if chunk.embedding:
+            total += embedding_parameters(arch, tp)
+        if chunk.loss:
+            total += final_norm_parameters(arch)
+            total += RankParameters() if arch.tied_embeddings and has_embedding else head_parameters(arch, tp)
+    return total
 
 
 def total_parameters(arch: Architecture, *, include_mtp: bool = False) -> int:

@@ -14,10 +14,9 @@ from primus_mcp.inputs.layout import Chunk
 from primus_mcp.inputs.training import Recompute
 from primus_mcp.projection.layers.recompute import recomputed_layers
 from primus_mcp.projection.memory.peak import ScheduleKey
-from primus_mcp.projection.memory.stage import Stage, rank_parameters
-from primus_mcp.projection.memory.stage import layer_kinds as stage_kinds
+from primus_mcp.projection.memory.stage import Stage
 from primus_mcp.projection.memory.weights import layer_weights
-from primus_mcp.projection.parameters import layer_parameters
+from primus_mcp.projection.parameters import layer_parameters, layer_shapes, rank_parameters
 from primus_mcp.projection.pipeline import live_states
 from primus_mcp.search.sweep_tables import layer_kinds
 
@@ -127,7 +126,7 @@ def light_stages(arch: Architecture, tp: int, ep: int, etp: int, shape: Shape) -
     stages = []
     for rank in shape.watched:
         held = tuple(chunk for chunk, owner in zip(shape.chunks, shape.owner, strict=True) if owner == rank)
-        kinds = stage_kinds(arch, held)
+        kinds = layer_shapes(arch, held)
         weights = [weight for moe, kind in kinds for weight in layer_weights(arch, moe, tp, ep, etp, kind)]
         sizes = [layer_parameters(arch, moe, tp, ep, etp, kind).total for moe, kind in kinds]
         stages.append(

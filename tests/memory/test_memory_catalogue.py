@@ -17,8 +17,7 @@ from primus_mcp.inputs.training import Recompute, TrainingConfig
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.projection.memory import MemoryProjection
 from primus_mcp.projection.memory.projection import project_placed
-from primus_mcp.projection.memory.stage import rank_parameters
-from primus_mcp.projection.parameters import total_parameters
+from primus_mcp.projection.parameters import rank_parameters, total_parameters
 from primus_mcp.projection.placement import place
 from primus_mcp.space.knobs import TrialConfig
 from primus_mcp.space.legality import check_legality

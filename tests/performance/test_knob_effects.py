@@ -8,7 +8,10 @@ import pytest
 from time_cases import DENSE, DENSE_CONFIG, FOUR_NODES, MOE, ONE_NODE, TWO_NODES, cluster_of, dense, moe
 
 from primus_mcp.inputs.training import Recompute, TrainingConfig
+from primus_mcp.projection.parameters import total_parameters
 from primus_mcp.projection.performance import PerformanceProjection, project_performance
+from primus_mcp.projection.performance.exchange import trained_parameters
+from primus_mcp.projection.placement import place
 
 PIPELINE = {"pp": 4, "gbs": 256}
 
@@ -341,6 +344,20 @@ def test_a_tied_embedding_adds_a_sum_between_first_and_last_stage_unless_it_is_f
     frozen = [project_performance(arch, lora, TWO_NODES, gemm_backend="roofline") for arch in (MOE, tied)]
     assert frozen[1].communication_s["gradients"] == frozen[0].communication_s["gradients"]
     assert "lora_on_experts" in {code for code, _ in frozen[0].warnings}
+
+
+def test_the_embedding_that_prediction_depths_copy_is_trained_and_summed_with_the_first_stage_like_a_tied_one() -> None:
+    deeper = replace(MOE, mtp_num_layers=1)
+    config = TrainingConfig(mbs=1, gbs=64, pp=2, ep=8)
+    placement = place(deeper, config, TWO_NODES.world_size)
+    held = [trained_parameters(deeper, placement.of_rank(rank), 1, 1, 1, None).total for rank in range(2)]
+    matrix = deeper.padded_vocab_size(1) * deeper.hidden_size
+    padding = 2 * (matrix - deeper.vocab_size * deeper.hidden_size)
+    assert sum(held) == total_parameters(deeper, include_mtp=True) + padding + matrix
+    untied, tied = (
+        project_performance(replace(deeper, tied_embeddings=tied), config, TWO_NODES, gemm_backend="roofline") for tied in (False, True)
+    )
+    assert untied.communication_s["gradients"] == tied.communication_s["gradients"]
 
 
 def test_multi_token_prediction_adds_a_layer_and_a_head() -> None:

@@ -7,20 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from primus_mcp.inputs.architecture import Architecture, LayerShape
+from primus_mcp.inputs.architecture import LayerShape
 from primus_mcp.inputs.layout import Chunk
 from primus_mcp.projection.memory.activations.settings import ActivationSettings
 from primus_mcp.projection.memory.chunks import chunk_profile
 from primus_mcp.projection.memory.profile import Profile
 from primus_mcp.projection.memory.weights import LinearWeight, layer_weights
-from primus_mcp.projection.parameters import (
-    RankParameters,
-    embedding_parameters,
-    final_norm_parameters,
-    head_parameters,
-    layer_parameters,
-    mtp_parameters,
-)
+from primus_mcp.projection.parameters import RankParameters, layer_parameters, layer_shapes, rank_parameters
 from primus_mcp.units import BF16_BYTES, FP32_BYTES
 
 
@@ -57,7 +50,7 @@ def pipeline_stages(settings: ActivationSettings, ep: int, chunks: tuple[Chunk, 
     first: dict[tuple[RankParameters, frozenset[tuple[LayerShape, int]]], int] = {}
     stages = []
     for rank, held in enumerate(ranks):
-        parameters, kinds = rank_parameters(settings.arch, settings.tp, ep, settings.etp, tuple(held)), layer_kinds(settings.arch, held)
+        parameters, kinds = rank_parameters(settings.arch, settings.tp, ep, settings.etp, tuple(held)), layer_shapes(settings.arch, held)
         like = first.setdefault((parameters, frozenset(Counter(kinds).items())), rank)
         stages.append(_stage(settings, ep, rank, like, tuple(held), accumulates))
     return tuple(stages)
@@ -65,7 +58,7 @@ def pipeline_stages(settings: ActivationSettings, ep: int, chunks: tuple[Chunk, 
 
 def _stage(settings: ActivationSettings, ep: int, rank: int, like: int, chunks: tuple[Chunk, ...], accumulates: bool) -> Stage:
     arch = settings.arch
-    kinds = layer_kinds(arch, chunks)
+    kinds = layer_shapes(arch, chunks)
     per_kind = {(moe, kind): layer_weights(arch, moe, settings.tp, ep, settings.etp, kind) for moe, kind in set(kinds)}
     weights = [weight for shape in kinds for weight in per_kind[shape]]
     sizes = {(moe, kind): layer_parameters(arch, moe, settings.tp, ep, settings.etp, kind).total for moe, kind in set(kinds)}
@@ -84,37 +77,6 @@ def _stage(settings: ActivationSettings, ep: int, rank: int, like: int, chunks: 
             rank_parameters(arch, settings.tp, ep, settings.etp, (chunk,)).total * FP32_BYTES for chunk in chunks if accumulates
         ),
     )
-
-
-def layer_kinds(arch: Architecture, chunks: Iterable[Chunk]) -> tuple[LayerShape, ...]:
-    """The shape of each layer on a rank; MTP depths are layers of the last layer's shape."""
-    kinds: list[LayerShape] = []
-    for chunk in chunks:
-        kinds += [arch.layer_shape(layer) for layer in chunk.layers]
-        kinds += [arch.layer_shape(arch.num_layers - 1)] * chunk.mtp_layers
-    return tuple(kinds)
-
-
-def rank_parameters(arch: Architecture, tp: int, ep: int, etp: int, chunks: tuple[Chunk, ...]) -> RankParameters:
-    """Parameters of a pipeline rank, padded vocabulary included.
-
-    A tied output matrix is stored once where the embedding is on the same rank; with MTP the rank of the loss holds a second copy of the
-    embedding unless it has the first.
-    """
-    total = RankParameters()
-    has_embedding = any(chunk.embedding for chunk in chunks)
-    for chunk in chunks:
-        for (moe, kind), count in Counter(arch.layer_shape(layer) for layer in chunk.layers).items():
-            total += layer_parameters(arch, moe, tp, ep, etp, kind).times(count)
-        if chunk.mtp_layers:
-            total += mtp_parameters(arch, tp, ep, etp).times(chunk.mtp_layers)
-            total += RankParameters() if has_embedding else RankParameters(dense_sharded=embedding_parameters(arch, tp).dense_sharded)
-        if chunk.embedding:
-            total += embedding_parameters(arch, tp)
-        if chunk.loss:
-            total += final_norm_parameters(arch)
-            total += RankParameters() if arch.tied_embeddings and has_embedding else head_parameters(arch, tp)
-    return total
 
 
 def placeholder_bytes(settings: ActivationSettings, weights: Iterable[LinearWeight]) -> float:

@@ -16,7 +16,8 @@ from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.adapters import Adapters, adapter_parameters, adapters_of
 from primus_mcp.projection.layers.settings import expert_precision, linear_precision
-from primus_mcp.projection.memory.stage import Stage, layer_kinds
+from primus_mcp.projection.memory.stage import Stage
+from primus_mcp.projection.parameters import layer_shapes
 from primus_mcp.projection.placement import Placement
 from primus_mcp.units import BF16_BYTES, FP8_BYTES, FP32_BYTES
 
@@ -128,7 +129,7 @@ def _fully_sharded(stage: Stage, config: TrainingConfig, shards: int) -> StaticM
 
 def _lora(stage: Stage, arch: Architecture, config: TrainingConfig, placement: Placement, adapters: Adapters) -> StaticMemory:
     """Frozen weights with their FP8 copies; adapters have gradients and states of their own, those of experts sharded over expert DP."""
-    layers = layer_kinds(arch, placement.of_rank(stage.rank))
+    layers = layer_shapes(arch, placement.of_rank(stage.rank))
     held = adapter_parameters(arch, layers, config.tp, config.ep, config.etp, adapters)
     shards = (placement.replicas * config.cp, placement.expert_replicas) if config.use_distributed_optimizer else (1, 1)
     owned = held.dense / shards[0] + held.expert / shards[1]

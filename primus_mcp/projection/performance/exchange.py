@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,14 +11,7 @@ from primus_mcp.inputs.layout import Chunk
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.adapters import Adapters, adapter_parameters
 from primus_mcp.projection.layers.rates import Rates
-from primus_mcp.projection.parameters import (
-    RankParameters,
-    embedding_parameters,
-    final_norm_parameters,
-    head_parameters,
-    layer_parameters,
-    mtp_parameters,
-)
+from primus_mcp.projection.parameters import RankParameters, embedding_parameters, layer_shapes, rank_parameters
 from primus_mcp.projection.placement import Placement
 from primus_mcp.units import BF16_BYTES, FP8_BYTES
 
@@ -38,28 +30,10 @@ class Exchange:
 def trained_parameters(
     arch: Architecture, chunks: tuple[Chunk, ...], tp: int, ep: int, etp: int, adapters: Adapters | None
 ) -> RankParameters:
-    """Elements with gradients on one pipeline rank: of `adapters` alone where given.
-
-    A tied output matrix is a second copy where the embedding lies elsewhere; MTP depths have adapters like layers.
-    """
-    layers = [layer for chunk in chunks for layer in chunk.layers]
-    if adapters is not None:
-        depths = sum(chunk.mtp_layers for chunk in chunks)
-        shapes = (*(arch.layer_shape(layer) for layer in layers), *(arch.layer_shape(arch.num_layers - 1),) * depths)
-        return adapter_parameters(arch, shapes, tp, ep, etp, adapters)
-    total = RankParameters()
-    for (moe, kind), count in Counter(arch.layer_shape(layer) for layer in layers).items():
-        total += layer_parameters(arch, moe, tp, ep, etp, kind).times(count)
-    has_embedding = any(chunk.embedding for chunk in chunks)
-    for chunk in chunks:
-        if chunk.embedding:
-            total += embedding_parameters(arch, tp)
-        if chunk.loss:
-            total += final_norm_parameters(arch)
-            total += RankParameters() if arch.tied_embeddings and has_embedding else head_parameters(arch, tp)
-        if chunk.mtp_layers:
-            total += mtp_parameters(arch, tp, ep, etp).times(chunk.mtp_layers)
-    return total
+    """Elements with gradients on one pipeline rank: of `adapters` alone where given, MTP depths like layers."""
+    if adapters is None:
+        return rank_parameters(arch, tp, ep, etp, chunks)
+    return adapter_parameters(arch, layer_shapes(arch, chunks), tp, ep, etp, adapters)
 
 
 def _exposed(transfer_s: float, window_s: float) -> float:
@@ -67,9 +41,12 @@ def _exposed(transfer_s: float, window_s: float) -> float:
     return max(TIME["dp_floor"] * transfer_s, transfer_s - TIME["dp_overlap"] * window_s)
 
 
-def _tied_embedding_s(rates: Rates, arch: Architecture, config: TrainingConfig, placement: Placement, world: int) -> float:
-    """First and last stage sum the gradient of a tied embedding when they are different ranks and it is trained."""
-    if not arch.tied_embeddings or config.finetune == "lora" or placement.pp == 1 or placement.owner[0] == placement.owner[-1]:
+def _shared_embedding_s(rates: Rates, arch: Architecture, config: TrainingConfig, placement: Placement, world: int) -> float:
+    """First and last stage sum the gradient of an embedding that both hold, tied or of MTP depths, when they are different ranks and it
+    is trained. Source: NVIDIA/Megatron-LM@d3528a21 core/distributed/finalize_model_grads.py, _allreduce_word_embedding_grads.
+    """
+    shared = arch.tied_embeddings or arch.mtp_num_layers > 0
+    if not shared or config.finetune == "lora" or placement.pp == 1 or placement.owner[0] == placement.owner[-1]:
         return 0.0
     size_bytes = float(embedding_parameters(arch, config.tp).dense_sharded * config.main_grad_bytes)
     return rates.all_reduce_s(size_bytes, 2, world // placement.pp * (placement.pp - 1))
@@ -155,14 +132,14 @@ def rank_exchange(
         layers = sum(len(chunk.layers) for chunk in placement.of_rank(rank))
         return fsdp_exchange(rates, config, placement, parameters, layers, forward_s, backward_s)
     exchange = sharded_exchange(rates, config, placement, parameters, forward_s, backward_s)
-    tied_s = 0.0
+    shared_s = 0.0
     if rank in (placement.owner[0], placement.owner[-1]):
-        tied_s = _tied_embedding_s(rates, arch, config, placement, rates.cluster.world_size)
-    if not tied_s:
+        shared_s = _shared_embedding_s(rates, arch, config, placement, rates.cluster.world_size)
+    if not shared_s:
         return exchange
     return Exchange(
-        gradients_s=exchange.gradients_s + tied_s,
-        gradients_exposed_s=exchange.gradients_exposed_s + tied_s,
+        gradients_s=exchange.gradients_s + shared_s,
+        gradients_exposed_s=exchange.gradients_exposed_s + shared_s,
         parameters_s=exchange.parameters_s,
         parameters_exposed_s=exchange.parameters_exposed_s,
     )
