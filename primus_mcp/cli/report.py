@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+OTHER_FILE = "name a place that is writable and has room with --output FILE"
+OTHER_FOLDER = "name a place that is writable and has room with --charts DIR"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The out-dir, and where the page goes."""
@@ -19,17 +22,16 @@ def run(arguments: argparse.Namespace) -> int:
     from primus_mcp.reports.html import REPORT_NAME, report_html
     from primus_mcp.reports.html_source import read_report
     from primus_mcp.reports.page_charts import page_charts
-    from primus_mcp.trials.storage import RunDirectory
+    from primus_mcp.trials.storage import write_unlocked
 
     source = read_report(arguments.out_dir)
     target: Path = arguments.output or arguments.out_dir / REPORT_NAME
-    RunDirectory(target.parent).write(target.name, report_html(source))
+    write_unlocked(target, report_html(source), OTHER_FILE)
     print(target)
     if arguments.charts is not None:
-        folder = RunDirectory(arguments.charts)
         for number, chart in enumerate(chart_files(page_charts(source)), 1):
             for suffix, content in ((".svg", chart.svg), (".png", chart.png)):
                 name = f"{number:02d}-{chart.name}{suffix}"
-                folder.write(name, content)
+                write_unlocked(arguments.charts / name, content, OTHER_FOLDER)
                 print(arguments.charts / name)
     return 0

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import RLock
+from threading import RLock, get_ident
 from typing import BinaryIO
 
 from filelock import FileLock, Timeout
@@ -173,6 +173,24 @@ def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> N
             _sync_folder(path.parent)
     except OSError as error:
         raise storage_error(error, path, "write") from error
+
+
+def write_unlocked(path: Path, content: str | bytes, remedy: str) -> None:
+    """Replace a file of a folder that is no out-dir of ours and in which no lock file is to stay: each writer has a temporary file of its
+    own, and the last one's content stays. Raises RunDirectoryError that ends with the remedy.
+    """
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}.tmp")
+    try:
+        _require_replaceable(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_bytes(data)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise RunDirectoryError(f"cannot write {path}: {error.strerror or error}; {remedy}") from error
 
 
 def append_whole(path: Path, data: bytes, *, durable: bool = True) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import struct
 import subprocess
 import sys
@@ -14,10 +15,11 @@ from xml.etree import ElementTree
 import pytest
 
 from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.reports.charts import render
 from primus_mcp.reports.charts.bars import stacked_bars, tornado
 from primus_mcp.reports.charts.chart import Chart, layer, layered
 from primus_mcp.reports.charts.points import scatter
-from primus_mcp.reports.charts.render import PNG_SCALE, ChartError, chart_files, page_figures, picture
+from primus_mcp.reports.charts.render import CONVERTER, PNG_SCALE, ChartError, chart_files, page_figures, picture
 from primus_mcp.reports.charts.theme import DARK, LIGHT, WIDTH
 from primus_mcp.reports.charts.timeline import MOST_BOXES, pipeline_timeline
 from primus_mcp.reports.charts.trials import search_curve, trials_picture
@@ -209,3 +211,37 @@ def test_an_interrupt_from_the_terminal_does_not_reach_the_drawing(monkeypatch: 
     monkeypatch.setattr(subprocess, "run", spy)
     picture(BARS, ".png")
     assert seen["start_new_session"] is True and "shell" not in seen
+
+
+def converter(folder: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Another converter: `jobs` are its jobs, `real` draws them."""
+    head = f"import json, os, signal, sys, time\nsys.path.insert(0, {str(CONVERTER.parent)!r})\nfrom converter import drawing\n"
+    text = head + "jobs = json.load(sys.stdin.buffer)\nreal = lambda: json.dumps([drawing(job) for job in jobs])\n" + code
+    (folder / "other.py").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(render, "CONVERTER", folder / "other.py")
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL here")
+def test_a_chart_that_ends_its_process_costs_itself_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deadly = Chart(name="deadly", title="t", spec={"deadly": True})
+    kill = "os.kill(os.getpid(), signal.SIGKILL) if 'deadly' in json.dumps(jobs) else sys.stdout.write(real())"
+    converter(tmp_path, monkeypatch, kill)
+    figures = page_figures([BARS, deadly])
+    assert "<svg" in figures["bars"] and "its process ended with -9" in figures["deadly"]
+    with pytest.raises(ChartError, match="deadly cannot be drawn"):
+        chart_files([BARS, deadly])
+
+
+@pytest.mark.parametrize("code", ["print('loading'); print(real())", "pass", "print('[]')", "print('{}')", "print('[3]')"])
+def test_an_answer_that_is_not_the_converters_is_told_in_place_of_the_chart(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    converter(tmp_path, monkeypatch, code)
+    assert "not the converter" in page_figures([BARS])["bars"]
+
+
+def test_a_converter_that_is_too_slow_is_ended_and_names_no_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    converter(tmp_path, monkeypatch, "time.sleep(600)")
+    monkeypatch.setattr(render, "LIMIT_S", 0.5)
+    figure = page_figures([BARS])["bars"]
+    assert "longer than 0.5 s" in figure and str(tmp_path) not in figure and sys.executable not in figure

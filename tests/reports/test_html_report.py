@@ -195,6 +195,7 @@ def test_every_chart_of_the_page_is_two_files_of_its_own(tmp_path: Path, capsys:
     folder = folder_of(tmp_path, [record(0, label=HOSTILE, knobs={}), record(1, rate=1500.0)])
     page = report_html(read_report(folder))
     assert main(["report", str(folder), "--charts", str(tmp_path / "charts")]) == 0
+    assert {file.suffix for file in (tmp_path / "charts").iterdir()} == {".svg", ".png"}
     drawings, pictures = sorted((tmp_path / "charts").glob("*.svg")), sorted((tmp_path / "charts").glob("*.png"))
     assert len(drawings) == sum(tag == "svg" for tag, _ in tags(page)) and [one.stem for one in drawings] == [one.stem for one in pictures]
     told = capsys.readouterr().out
@@ -214,3 +215,27 @@ def test_numbers_that_are_none_in_a_log_do_not_break_the_page(tmp_path: Path) ->
     )
     page = report_html(read_report(folder_of(tmp_path, [record(0, knobs={})], tail=line + "\n")))
     assert page.count("<svg") >= 3
+
+
+def test_a_page_that_cannot_be_written_says_where_else_it_can_and_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = folder_of(tmp_path, [record(0, knobs={})])
+    (folder / "report.html").mkdir()
+    (folder / "file").write_text("", encoding="utf-8")
+    assert main(["report", str(folder)]) == 2
+    assert main(["report", str(folder), "--output", str(folder / "file" / "x.html")]) == 2
+    assert "--output FILE" in capsys.readouterr().err
+    assert main(["report", str(folder), "--output", str(folder / "new" / "x.html")]) == 0
+    assert [file.name for file in (folder / "new").iterdir()] == ["x.html"]
+    assert not list(folder.rglob("*.tmp"))
+
+
+def test_a_trial_that_is_faster_or_slower_than_any_number_costs_its_place_and_not_the_page(tmp_path: Path) -> None:
+    for rate in (1e308, -1e308, 1e-300, 0.0):
+        odd = record(1)
+        result = odd.result.model_copy(
+            update={"tokens_per_s_per_gpu": rate, "mfu": rate, "time_breakdown": {"gemm": rate}, "memory_breakdown": {"weights": abs(rate)}}
+        )
+        page = report_html(read_report(folder_of(tmp_path, [record(0, knobs={}), odd.model_copy(update={"result": result})])))
+        assert page.count("<svg") == 5 and "Infinity" not in page and "NaN" not in page, rate

@@ -28,6 +28,10 @@ class ChartError(PrimusMcpError):
     """A chart cannot be drawn: the library is missing, or its process ended."""
 
 
+class _EndedError(ChartError):
+    """The process was ended, by the system or by a chart that needs more memory than there is."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChartFile:
     """One chart as the contents of its two files."""
@@ -81,22 +85,43 @@ def _standalone(chart: Chart) -> dict[str, Any]:
 
 
 def _converted(jobs: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
-    """What the converter makes of each job. Raises ChartError."""
-    if not jobs:
-        return []
+    """What the converter makes of each job; where one ended its process, each is drawn alone. Raises ChartError."""
+    try:
+        return _drawn(jobs) if jobs else []
+    except _EndedError as error:
+        if len(jobs) == 1:
+            return [{"error": str(error)}]
+        return [drawing for job in jobs for drawing in _converted([job])]
+
+
+def _drawn(jobs: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
     command = [sys.executable, "-P", str(CONVERTER)]
     given = json.dumps(list(jobs)).encode("ascii")
     try:
         done = subprocess.run(  # noqa: S603  our own program, without a shell
             command, input=given, capture_output=True, timeout=LIMIT_S, check=False, start_new_session=True
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ChartError(f"charts cannot be drawn: {shown(error)}") from None
+    except subprocess.TimeoutExpired:
+        raise ChartError(f"charts cannot be drawn: it took longer than {LIMIT_S:g} s") from None
+    except OSError as error:
+        raise ChartError(f"charts cannot be drawn: {shown(error.strerror or error)}") from None
+    if done.returncode < 0:
+        raise _EndedError(f"the chart cannot be drawn: its process ended with {done.returncode}")
     if done.returncode != 0:
         said = done.stderr.decode("utf-8", "replace").strip().splitlines()
         told = [line for line in said if "Error" in line or "panicked" in line]
         reason = told[-1] if told else f"their process ended with {done.returncode}"
         remedy = "; pip install 'vl-convert-python>=1.9,<2'" if "vl_convert" in reason else ""
         raise ChartError(f"charts cannot be drawn: {shown(reason)}{remedy}")
-    drawings: list[dict[str, str]] = json.loads(done.stdout)
+    return _answered(done.stdout, len(jobs))
+
+
+def _answered(said: bytes, most: int) -> list[dict[str, str]]:
+    """The converter's answer, if it is one. Raises ChartError."""
+    try:
+        drawings = json.loads(said)
+    except ValueError:
+        drawings = None
+    if not isinstance(drawings, list) or len(drawings) != most or not all(isinstance(drawing, dict) for drawing in drawings):
+        raise ChartError(f"charts cannot be drawn: the answer is not the converter's: {shown(said[:80].decode('utf-8', 'replace'))}")
     return drawings
