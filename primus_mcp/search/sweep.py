@@ -35,9 +35,11 @@ SEEDS = 24
 EARLY_LOOKS = 40
 """Configurations priced after each tenth of the space, to raise the incumbent."""
 MANY_LOOKS = 2_000
+LOOKS_BETWEEN_STOPS = 64
 MAX_KEPT = 1_000_000
 """Configurations held for re-scoring; beyond, more of them are priced at once, which raises the incumbent and lets others go."""
 CHECKED_POINTS = 200
+"""Random configurations whose legality is compared with the rules asked one by one."""
 SMALL_SPACE = 30_000_000
 """Configurations before any rule that one process walks sooner than others start."""
 
@@ -81,7 +83,9 @@ class Sweep:
         self.disagreements: list[str] = []
 
     def run(self, *, progress: Progress | None = None, should_stop: Callable[[], bool] = lambda: False) -> SweepResult:
-        """Enumerate, bound, re-score. Ctrl-C and `should_stop` end it with what is known. Raises InputError where Ray cannot be used."""
+        """Enumerate, bound, re-score. Ctrl-C and `should_stop` end it with what is known. Raises InputError where Ray cannot be used, and
+        what the evaluator raises of a legal configuration.
+        """
         wall, cpu = time.perf_counter(), _cpu_s()
         stopped: str | None = None
         left = 0
@@ -104,20 +108,26 @@ class Sweep:
         if self._only is not None:
             return
         for trial in self._first:
-            self._price(trial)
+            self._price_if_known(trial)
         plan = seed_plan(rules.workload, rules.cluster, score=scores.get, fits=self.evaluator.fits, axes=rules.axes, pins=rules.pins)
         for seed in plan:
             if len(scores) >= SEEDS:
                 break
-            result = self._price(seed.trial)
+            result = self._price_if_known(seed.trial)
             scores[seed.trial] = result.tokens_per_s_per_gpu if result is not None and is_candidate(result) else None
 
-    def _price(self, trial: TrialConfig, *, enumerated: bool = False) -> EvaluationResult | None:
-        """The evaluator's own answer, taken in where it is a candidate; None where the engine cannot price it."""
+    def _price_if_known(self, trial: TrialConfig) -> EvaluationResult | None:
+        """A trial that the enumeration may not hold; None where the engine cannot price it."""
         try:
-            result = self.evaluator.evaluate(trial)
+            return self._price(trial, enumerated=False)
         except PrimusMcpError:
             return None
+
+    def _price(self, trial: TrialConfig, *, enumerated: bool) -> EvaluationResult:
+        """The evaluator's own answer, taken in where it is a candidate. Raises what the evaluator raises: a configuration that was bounded
+        and has no price would be missing in a proof.
+        """
+        result = self.evaluator.evaluate(trial)
         if is_candidate(result) and self.where.holds(condition_values(trial, result, self.evaluator)):
             self.found.add(self.evaluator.key(trial), trial, result, enumerated=enumerated)
         return result
@@ -170,7 +180,7 @@ class Sweep:
         mine = np.zeros(0, dtype=bool)
         while place < len(held) and (limit is None or looked < limit):
             limits = self.found.limits
-            if held.rate[place] < limits.floor or (limit is None and looked % 64 == 0 and should_stop()):
+            if held.rate[place] < limits.floor or (limit is None and looked % LOOKS_BETWEEN_STOPS == 0 and should_stop()):
                 break
             rate, level = float(held.rate[place]), int(held.level[place])
             mine = limits.matter(held.rate[place : place + 1], held.level[place : place + 1])
@@ -181,7 +191,7 @@ class Sweep:
             result = self._price(
                 walk.trial(held.knobs[held.block[place]], int(held.lever[place]), int(held.choice[place])), enumerated=True
             )
-            self.tally.priced(rate, level, fits=result is not None and is_candidate(result))
+            self.tally.priced(rate, level, fits=is_candidate(result))
             place, looked = place + 1, looked + 1
         rest = np.arange(place, len(held))
         rest = rest[self.found.limits.matter(held.rate[rest], held.level[rest])]

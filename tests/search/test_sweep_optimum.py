@@ -7,10 +7,14 @@ from itertools import product
 import pytest
 from sweep_cases import evaluator
 
+from primus_mcp.errors import UnknownFigureError
+from primus_mcp.evaluation.evaluators import FullEvaluator
 from primus_mcp.evaluation.rank import is_candidate
+from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.search.seeds import seed_plan
 from primus_mcp.search.sweep import Sweep, sweep
 from primus_mcp.search.sweep_choices import choices_of, trial_of
+from primus_mcp.space.knobs import TrialConfig
 
 
 def test_the_optimum_is_that_of_complete_enumeration_by_the_evaluator() -> None:
@@ -52,6 +56,19 @@ def test_a_condition_and_a_pin_hold_in_everything_that_is_shown() -> None:
     for one in found.top:
         assert one.result.resolved is not None and one.result.memory_per_gpu_gb is not None
         assert (one.result.resolved["tp"], one.result.resolved["mbs"] <= 2, one.result.memory_per_gpu_gb < 60) == (2, True, True)
+
+
+def test_a_configuration_that_was_bounded_and_has_no_price_ends_the_sweep_instead_of_missing_in_a_proof() -> None:
+    class Unpriced(FullEvaluator):
+        def evaluate(self, trial: TrialConfig, *, single: bool = False) -> EvaluationResult:
+            if trial.mbs == 4:
+                raise UnknownFigureError("no rate")
+            return super().evaluate(trial, single=single)
+
+    price = Unpriced(evaluator("llama3.1_8B", 1).rules, gemm_backend="roofline")
+    assert sweep(price, only=["mbs"], where="mbs<=2", gemm_backend="roofline").proven
+    with pytest.raises(UnknownFigureError, match="no rate"):
+        sweep(price, only=["mbs"], where="mbs==4", gemm_backend="roofline")
 
 
 def test_a_sweep_that_is_stopped_claims_no_proof() -> None:
