@@ -15,6 +15,7 @@ US = 1e-6
 NS = 1e-9
 MHZ = 1e6
 GHZ = 1e9
+BILLION = 1e9
 MB = 1e6
 """Of traffic, like GB_PER_S; memory counts in MIB."""
 MTOKEN = 1e6

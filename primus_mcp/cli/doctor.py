@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from primus_mcp.cli.search_stage import add_model_arguments
+from primus_mcp.units import bytes_to_gb
 
 Status = Literal["ok", "optional", "broken"]
 
@@ -93,7 +94,7 @@ def _out_dir(arguments: argparse.Namespace) -> Check:
         return Check(name="out-dir", status="broken", found=found, needed_for=needed, remedy="choose a writable --out-dir")
     except RunDirectoryError as error:
         return Check(name="out-dir", status="broken", found=str(error), needed_for=needed, remedy="choose a writable --out-dir")
-    free_gb = shutil.disk_usage(folder).free / 2**30
+    free_gb = bytes_to_gb(shutil.disk_usage(folder).free)
     return Check(name="out-dir", status="ok", found=f"{folder} is writable, {free_gb:,.1f} GB free", needed_for=needed)
 
 
@@ -135,7 +136,7 @@ def _torch(_: argparse.Namespace) -> Check:
     if not devices:
         remedy = "use --profiling-mode simulate here, or run on a host with a GPU and set available_for_benchmark.has_gpu: true"
         return Check(name="torch", status="optional", found=f"{torch_version}, no GPU", needed_for=needed, remedy=remedy)
-    names = ", ".join(sorted({f"{name} ({memory / 2**30:.1f} GB)" for name, memory in devices}))
+    names = ", ".join(sorted({f"{name} ({bytes_to_gb(memory):.1f} GB)" for name, memory in devices}))
     return Check(name="torch", status="ok", found=f"{torch_version}, {len(devices)} x {names}", needed_for=needed)
 
 

@@ -127,9 +127,10 @@ def _limits(arguments: argparse.Namespace) -> dict[str, float | None]:
 
 def _open(arguments: argparse.Namespace, problem: Problem) -> TuningSession:
     from primus_mcp.session import TuningSession
+    from primus_mcp.trials.log import LOG_NAME
 
     out_dir = arguments.out_dir if arguments.out_dir is not None else default_out_dir(arguments, problem)
-    log = out_dir / "trials.jsonl"
+    log = out_dir / LOG_NAME
     if arguments.agent_only:
         require_known_trials(log)
     if os.path.exists(log) and not arguments.resume:  # noqa: PTH110 - Path.exists raises for a folder that may not be read

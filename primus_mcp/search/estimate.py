@@ -20,6 +20,7 @@ from primus_mcp.projection.performance.flops import expert_gemm_flops, model_flo
 from primus_mcp.search.topologies import GridPoint
 from primus_mcp.space.layouts import balanced_chunks
 from primus_mcp.space.rules.moe import DEEPEP_GROUPS
+from primus_mcp.units import BF16_BYTES, FP8_BYTES, FP32_BYTES
 
 _SHARE_OF_PEAK, _SHARE_OF_LINK = 0.45, 0.7
 """What a long run sustains of the BF16 peak and of a link."""
@@ -47,9 +48,10 @@ _OPTIMIZER_BYTES = 40
 """HBM traffic of Adam a parameter: read and write of master, two moments and gradient, and the copy."""
 _KEPT_HIDDEN, _KEPT_COPY, _KEPT_MLP = 10, 3, 3
 """Times a token's hidden state, each of its copies for an expert, and an MLP's activation are kept for the backward pass."""
+_FP8_COPIES = 2
+"""Of a weight: as it is and transposed."""
 _STATE_BYTES = 12
 """Master weights and two moments of Adam in FP32, spread over the copies."""
-_BF16, _FP32 = 2, 4
 
 
 @lru_cache(maxsize=4096)
@@ -84,7 +86,7 @@ class Estimate:
         if arch.experts is not None:
             copy = _COPY_PASSES * arch.hidden_size + _ACTIVATION_PASSES * arch.experts.expert_ffn_hidden_size
             moved += moe * arch.experts.top_k * copy
-        return moved * arch.seq_length * _BF16 / self.cluster.gpu.hbm_bandwidth_bytes_per_s
+        return moved * arch.seq_length * BF16_BYTES / self.cluster.gpu.hbm_bandwidth_bytes_per_s
 
     @cached_property
     def _heads(self) -> float:
@@ -130,14 +132,14 @@ class Estimate:
         total = 0.0
         if point.tp > 1:
             passes = _TP_PASSES * (2 - sum(arch.moe_layers) / layers)
-            sent = (point.tp - 1) / point.tp * tokens * arch.hidden_size * _BF16
+            sent = (point.tp - 1) / point.tp * tokens * arch.hidden_size * BF16_BYTES
             total += layers * passes * sent / self._link(point.tp)
         if point.cp > 1:
             mla = arch.latent_attention
             width = 2 * arch.num_query_groups * arch.head_dim
             if mla is not None:
                 width = arch.num_attention_heads * (mla.qk_head_dim + mla.v_head_dim)
-            sent = (point.cp - 1) * tokens * width * _BF16 / point.tp
+            sent = (point.cp - 1) * tokens * width * BF16_BYTES / point.tp
             exposed = (1 - _HIDDEN_BY_OVERLAP) * arch.attending_layers * _CP_PASSES
             total += exposed * sent / self._link(point.cp, point.tp)
         return total
@@ -149,7 +151,7 @@ class Estimate:
             return 0.0
         node, top_k = min(point.ep, self.cluster.tightly_linked_gpus), arch.experts.top_k
         copies = min(top_k, point.ep) * (node - 1) / point.ep
-        sent = sum(arch.moe_layers) * _EP_PASSES * tokens / point.tp * arch.hidden_size * _BF16
+        sent = sum(arch.moe_layers) * _EP_PASSES * tokens / point.tp * arch.hidden_size * BF16_BYTES
         inside_s = copies * sent / self._link(node) if node > 1 else 0.0
         outside = min(top_k * (1 - node / point.ep), point.ep / node - 1)
         return inside_s + outside * sent / self._nic
@@ -165,7 +167,7 @@ class Estimate:
         for held, split in zip(self._held(point), (point.tp, point.ep), strict=True):
             copies = self.cluster.world_size // (split * point.pp)
             if copies > 1:
-                sent = held / point.pp * (copies - 1) / copies * (_FP32 + _BF16)
+                sent = held / point.pp * (copies - 1) / copies * (FP32_BYTES + BF16_BYTES)
                 total += (1 - _HIDDEN_BY_OVERLAP) * sent / self._link(copies, split)
             total += held / point.pp / copies * _OPTIMIZER_BYTES / self.cluster.gpu.hbm_bandwidth_bytes_per_s
         return total
@@ -178,7 +180,7 @@ class Estimate:
         kept = arch.num_layers * _KEPT_HIDDEN * arch.hidden_size + (arch.num_layers - moe) * _KEPT_MLP * arch.ffn_hidden_size
         if arch.experts is not None:
             kept += moe * arch.experts.top_k * (_KEPT_COPY * arch.hidden_size + _KEPT_MLP * arch.experts.expert_ffn_hidden_size)
-        return _BF16 * kept
+        return BF16_BYTES * kept
 
     def recompute_needed(self, point: GridPoint, *, fp8: bool = False) -> float:
         """Guess of the share of layers, 0 to 1, whose activations must not be kept: rank 0 holds PP (1 + (PP - 1) / (PP VPP)) micro-batches
@@ -188,7 +190,7 @@ class Estimate:
         static = 0.0
         for held, split in zip(self._held(point), (point.tp, point.ep), strict=True):
             copies = self.cluster.world_size / (split * point.pp)
-            static += held / point.pp * (_BF16 + _FP32 + (2 if fp8 else 0) + _STATE_BYTES / copies)
+            static += held / point.pp * (BF16_BYTES + FP32_BYTES + (_FP8_COPIES * FP8_BYTES if fp8 else 0) + _STATE_BYTES / copies)
         micro_batches = own.gbs * point.tp * point.pp * point.cp / self.cluster.world_size / point.mbs
         in_flight = min(micro_batches, point.pp + ((point.pp - 1) / point.vpp if point.vpp > 1 else 0))
         tokens = point.mbs * arch.seq_length / (point.cp * point.tp)
@@ -219,6 +221,6 @@ class Estimate:
         busy = self._stage(point, layers_s / (arch.num_layers + arch.mtp_num_layers), flops_s * self._heads)
         hops = 0.0
         if point.pp > 1:
-            hops = 2 * point.vpp * tokens / point.tp * arch.hidden_size * _BF16 / self._nic
+            hops = 2 * point.vpp * tokens / point.tp * arch.hidden_size * BF16_BYTES / self._nic
         waiting = (point.pp - 1) / point.vpp
         return (busy + hops) * (micro_batches + waiting) + self._once_s(point)

@@ -21,6 +21,8 @@ from primus_mcp.space.knobs import KNOBS, TrialConfig, knob_values, set_knobs
 from primus_mcp.space.parsing import suggest_knob
 
 MAX_TOP = 20
+RIVALS = 4
+"""Configurations besides a winner that its sensitivity is told against."""
 LEVELS = (0.9, 0.8, 0.7, 0.6, 0.5)
 """Shares of the memory cap under each of which the front looks for the fastest configuration."""
 

@@ -7,7 +7,7 @@ from primus_mcp.inputs.published import published_models
 from primus_mcp.projection.parameters import active_parameters, total_parameters
 from primus_mcp.tools.registry import tool
 from primus_mcp.tools.results import Gpus, Models
-from primus_mcp.units import TFLOPS, bytes_to_gb
+from primus_mcp.units import BILLION, TFLOPS, bytes_to_gb
 
 
 @tool("Models of the catalogue", toolset="session", scope="none", read_only=True)
@@ -20,8 +20,8 @@ def list_models() -> Models:
         rows.append(
             {
                 "name": name,
-                "parameters_billion": total_parameters(arch) / 1e9,
-                "active_billion": active_parameters(arch) / 1e9,
+                "parameters_billion": total_parameters(arch) / BILLION,
+                "active_billion": active_parameters(arch) / BILLION,
                 "layers": arch.num_layers,
                 "kind": experts,
                 "attention": "MLA" if arch.latent_attention else "MHA" if arch.num_query_groups == arch.num_attention_heads else "GQA",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.tables import verdict
 from primus_mcp.search.neighbours import neighbours
 from primus_mcp.search.sensitivity import LEAST_SWING, MOST_SWING, SWING
-from primus_mcp.search.sweep_tools import sureness, sureness_answer, with_rivals
+from primus_mcp.search.sweep_tools import RIVALS, sureness, sureness_answer, with_rivals
 from primus_mcp.session import TuningSession
 from primus_mcp.space.knobs import TrialConfig, set_knobs
 from primus_mcp.tools.evaluate import better
@@ -27,7 +27,6 @@ from primus_mcp.tools.results import Explained
 MAX_NEIGHBOURS = 40
 SHOWN = 6
 MAIN_PARTS = 4
-RIVALS = 4
 NOTABLE_SHARE = 0.05
 
 
@@ -63,7 +62,7 @@ def _steps(session: TuningSession, trial: TrialConfig) -> Iterator[dict[str, Any
         yield {name: value for name, value in knobs.items() if held.get(name) != value}
 
 
-def _priced(session: TuningSession, trial: TrialConfig, should_stop: Any) -> list[tuple[dict[str, Any], EvaluationResult]]:
+def _priced(session: TuningSession, trial: TrialConfig, should_stop: Callable[[], bool]) -> list[tuple[dict[str, Any], EvaluationResult]]:
     found: dict[str, tuple[dict[str, Any], EvaluationResult]] = {}
     for change in islice(_steps(session, trial), MAX_NEIGHBOURS):
         if should_stop():

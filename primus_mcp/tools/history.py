@@ -10,6 +10,7 @@ from pydantic import Field
 
 from primus_mcp.errors import InputError
 from primus_mcp.evaluation.rank import is_candidate
+from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.summary import baseline_of, count, record_of
 from primus_mcp.reports.tables import ranked, verdict
 from primus_mcp.session import TuningSession
@@ -162,6 +163,6 @@ def compare_trials(
     )
 
 
-def _fastest(records: Sequence[TrialRecord]) -> Any:
+def _fastest(records: Sequence[TrialRecord]) -> EvaluationResult | None:
     first = ranked(records)[0]
     return first.result if is_candidate(first.result) else None

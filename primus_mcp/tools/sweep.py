@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -18,12 +17,12 @@ from primus_mcp.inputs.hardware_files import gpu_profile
 from primus_mcp.reports.rule_titles import rule_title
 from primus_mcp.reports.sweep_document import Swept as SweptCluster
 from primus_mcp.reports.sweep_document import keep_sweep, sweep_document
-from primus_mcp.reports.sweep_text import proof_text
+from primus_mcp.reports.sweep_text import note_text, proof_text
 from primus_mcp.reports.tables import verdict
 from primus_mcp.search.pareto import MOST, FrontPoint, deadline_text, pareto_front
 from primus_mcp.search.sensitivity import Sensitivity
 from primus_mcp.search.sweep_result import SweepResult, SweptTrial
-from primus_mcp.search.sweep_tools import LEVELS, MAX_TOP, analytic, cluster_points, sureness, sweep_space, with_rivals
+from primus_mcp.search.sweep_tools import LEVELS, MAX_TOP, RIVALS, analytic, cluster_points, sureness, sweep_space, with_rivals
 from primus_mcp.session import TuningSession
 from primus_mcp.space.knobs import KnobValue, TrialConfig, knob_values, set_knobs
 from primus_mcp.tools.registry import ToolContext, tool
@@ -34,7 +33,6 @@ MAX_CLUSTERS = 16
 STEPS = 1_000
 """Progress of one cluster counts so much."""
 SHOWN_RULES, SHOWN_POINTS = 6, 12
-_PLACE = re.compile(r"#(\d+)")
 Names = Annotated[Sequence[str], Field(max_length=50)]
 Sizes = Annotated[Sequence[Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=MAX_CLUSTERS)]
 Amount = Annotated[float, Field(ge=0, le=MOST)]
@@ -82,7 +80,7 @@ class _Found:
             "combinations": counts.size,
             "legal": counts.legal,
             "equally_fast": result.ties,
-            "notes": [*self.adapted, *([_PLACE.sub(lambda at: f"number {int(at[1]) + 1}", result.note)] if result.note else [])],
+            "notes": [*self.adapted, *([note_text(result)] if result.note else [])],
         }
         return told if brief else told | _where_they_went(result)
 
@@ -198,7 +196,13 @@ def _progress(context: ToolContext, number: int, clusters: int) -> Callable[[int
 def _sure(evaluator: Evaluator, result: SweepResult, axes: Sequence[str], where: str) -> Sensitivity | None:
     if result.best is None:
         return None
-    return sureness(evaluator, _trial(result.best), rivals=[_trial(one) for one in result.top[1:5]], axes=axes, where=where)
+    return sureness(evaluator, _trial(result.best), rivals=[_trial(one) for one in result.top[1 : 1 + RIVALS]], axes=axes, where=where)
+
+
+def _words(sure: Sensitivity) -> list[str]:
+    """How sure the first is, line by line; its rivals are the places after it."""
+    names = [f"number {place}" for place in range(2, 2 + RIVALS)]
+    return [with_rivals(line, names) for line in sure.text.splitlines()]
 
 
 def _trial(one: SweptTrial) -> TrialConfig:
@@ -238,7 +242,7 @@ def _answer(
         clusters=[*(one.counts(brief=several) for one in found), *failed],
         front=None if front is None else front[:SHOWN_POINTS],
         in_time=in_time,
-        how_sure=[with_rivals(line, [f"number {place}" for place in range(2, 6)]) for line in sure.text.splitlines()] if sure else [],
+        how_sure=_words(sure) if sure else [],
         confidence=best.result.confidence if best else None,
         next=_next(
             logged=any(row["trial_id"] is not None for row in rows),
