@@ -73,7 +73,7 @@ def compare_baseline(
     return compare_with_measured(projected, tokens_per_s_per_gpu, memory_gb, world_size=target.cluster.world_size)
 
 
-def _is_single(origin: Origin) -> bool:
+def is_single(origin: Origin) -> bool:
     """What a person or client asks for is a single evaluation, which the search's policy does not refuse."""
     return origin == "user"
 
@@ -82,7 +82,7 @@ def _priced_again(
     evaluator: Evaluator, pins: Mapping[str, KnobValue], trial: TrialConfig, origin: Origin
 ) -> tuple[TrialConfig, str, EvaluationResult]:
     """A trial of an old log as `TuningSession.evaluate` would price it today."""
-    pinned, single = with_pins(trial, pins), _is_single(origin)
+    pinned, single = with_pins(trial, pins), is_single(origin)
     return pinned, evaluator.key(pinned, single=single), evaluator.evaluate(pinned, single=single)
 
 
@@ -169,7 +169,7 @@ class TuningSession:
         Raises BudgetExhaustedError when `origin` may not start another, and what the evaluator raises.
         """
         trial = with_pins(trial, self.pins)
-        single = _is_single(origin)
+        single = is_single(origin)
         key = self.evaluator.key(trial, single=single)
         if (known := self.log.find(key)) is not None:
             if origin != "seed":

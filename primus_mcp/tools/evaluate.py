@@ -12,7 +12,7 @@ from primus_mcp.evaluation.evaluators import NO_GPU, NO_GPU_REMEDY, FullEvaluato
 from primus_mcp.evaluation.rank import is_candidate, is_outside_policy
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.tables import verdict
-from primus_mcp.session import TuningSession
+from primus_mcp.session import TuningSession, is_single
 from primus_mcp.tools.configuration import ConfigJson, knobs_of, trial_of
 from primus_mcp.tools.expert_load import told_warnings
 from primus_mcp.tools.registry import ToolContext, tool
@@ -65,13 +65,13 @@ def evaluate_memory_only(context: ToolContext, config_json: ConfigJson = None) -
     """Cheapest check: is it legal, does it fit? Not logged."""
     session = context.session
     trial = trial_of(session, config_json)
-    known = session.log.find(session.evaluator.key(trial, single=context.origin == "user"))
+    known = session.log.find(session.evaluator.key(trial, single=is_single(context.origin)))
     if known is not None:
         result = known.result
     elif isinstance(session.evaluator, FullEvaluator):
-        result = session.evaluator.evaluate_memory_only(trial, single=context.origin == "user")
+        result = session.evaluator.evaluate_memory_only(trial, single=is_single(context.origin))
     else:
-        result = session.evaluator.evaluate(trial, single=context.origin == "user")
+        result = session.evaluator.evaluate(trial, single=is_single(context.origin))
     told = evaluated_fields(session, result)
     told |= {"memory_breakdown": result.memory_breakdown, "per_rank_memory_gb": result.per_rank_memory_gb, "source": "memory_only"}
     fields = {name: value for name, value in told.items() if name in MemoryChecked.model_fields}
@@ -80,7 +80,7 @@ def evaluate_memory_only(context: ToolContext, config_json: ConfigJson = None) -
 
 def _evaluate(context: ToolContext, session: TuningSession, config_json: object) -> Evaluated:
     trial = trial_of(session, config_json)
-    known = session.log.find(session.evaluator.key(trial, single=context.origin == "user")) is not None
+    known = session.log.find(session.evaluator.key(trial, single=is_single(context.origin))) is not None
     result = session.evaluate(trial, origin=context.origin)
     told = evaluated_fields(session, result)
     return Evaluated(**told, repeated=known, next=_next(result, told["best_trial_id"]))
