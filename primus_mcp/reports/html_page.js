@@ -37,7 +37,8 @@
     }
     body.replaceChildren(part);
     more.hidden = shown >= rows.length;
-    count.textContent = `${Math.min(shown, rows.length)} of ${rows.length} trials`;
+    const all = data.rows.length, some = Math.min(shown, rows.length);
+    count.textContent = rows.length === all ? `${some} of ${all} trials` : `${some} of ${rows.length} that match, ${all} trials in all`;
     heads.forEach((head, i) => head.setAttribute("aria-sort", i !== sorted ? "none" : down ? "descending" : "ascending"));
   };
   const refresh = () => {

@@ -79,7 +79,7 @@ def test_hostile_names_in_the_page_are_escaped() -> None:
 def test_every_bar_of_the_page_has_a_tip_and_the_chart_a_name() -> None:
     figure = ElementTree.fromstring(page_figures([BARS])["bars"])
     root = next(figure.iter("svg"))
-    assert root.get("role") == "img" and root.get("aria-label") == "Memory"
+    assert root.get("role") == "img" and root.get("aria-label") == "Memory: one 150.0 GB, two 30.0 GB, cap 200 GB"
     assert root.get("viewBox", "").startswith("0 0 760 ") and not {"width", "height", "style"} & set(root.attrib)
     tips = [node.text for node in root.iter("title")]
     assert tips == ["one, a: 100.0 GB", "one, b: 50.0 GB", "two, a: 30.0 GB", "cap: 200.0 GB"]

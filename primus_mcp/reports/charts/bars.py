@@ -10,7 +10,10 @@ from primus_mcp.reports.charts.theme import CHARACTER_PX, PARTS, ink
 from primus_mcp.reports.charts.words import distinct, known, plural, shown
 
 OTHERS = "others"
-MOST_ROWS = 128
+MOST_ROWS, GIST = 128, 8
+"""Rows that are drawn, and that are spoken."""
+_WIDER_FONT = 0.12
+"""What labels may be longer on a screen without the font that they were measured in, as a share of their width."""
 _PLOT_PX = 470
 """Width of a bar that reaches the end of the axis, about; it decides which parts have room for their value."""
 _STEPS = ((8, 34), (24, 24), (MOST_ROWS, 15))
@@ -75,7 +78,9 @@ def stacked_bars(
     notes = [plural(left_out, "part that is negative or no number is not drawn", "parts that are negative or no number are not drawn")]
     notes.append(f"the {len(places)} largest of {len(rows):,} rows" if len(places) < len(rows) else "")
     spec = layered(layers, max(1, len(labels)) * _step(len(labels)), right=96, top=24 if limits else 8)
-    return Chart(name=name, title=title, spec=spec, note="; ".join(filter(None, notes)))
+    told = [f"{label} {_sum_text(sums[i], unit)}" for label, i in zip(labels[:GIST], places, strict=False)]
+    told += [f"{shown(limit, 40)} {value:,.0f} {unit}" for limit, value in limits]
+    return Chart(name=name, title=title, spec=spec, note="; ".join(filter(None, notes)), gist=", ".join(told))
 
 
 def _sum_text(value: float, unit: str) -> str:
@@ -154,7 +159,10 @@ def tornado(name: str, title: str, rows: Sequence[tuple[str, float, float]], bas
         text_layer(texts, {"x": {"value": "width"}, "y": row}, align="left", dx=8, color=ink("soft")),
     ]
     note = plural(len(rows) - len(kept), "row is not drawn", "rows are not drawn")
-    return Chart(name=name, title=title, spec=layered(layers, max(1, len(labels)) * 26, right=112, top=24), note=note)
+    room = max((len(label) for label in labels), default=0) * CHARACTER_PX * _WIDER_FONT
+    spec = layered(layers, max(1, len(labels)) * 26, left=8 + room, right=112, top=24)
+    told = ", ".join([f"{base:,.0f} tokens/s/GPU", *(f"{row['row']} {row['text']}" for row in texts[:GIST])])
+    return Chart(name=name, title=title, spec=spec, note=note, gist=told)
 
 
 def _percent(value: float, base: float) -> str:

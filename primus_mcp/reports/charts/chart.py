@@ -16,12 +16,21 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """`name` is a file's stem, `title` says what is shown, `note` what is left out; `spec` is Vega-Lite without title and background."""
+    """`name` is a file's stem, `title` says what is shown, `note` what is left out; `spec` is Vega-Lite without title and background.
+
+    `gist`: the figures that a reader who does not see the chart must hear.
+    """
 
     name: str
     title: str
     spec: Mapping[str, Any]
     note: str = ""
+    gist: str = ""
+
+    @property
+    def spoken(self) -> str:
+        """What a screen reader says of the chart."""
+        return f"{self.title}: {self.gist}" if self.gist else self.title
 
 
 def axis(field: str, low: float, high: float, title: str | None, *, grid: bool = True, **more: Any) -> dict[str, Any]:
@@ -48,13 +57,13 @@ def colors(field: str, names: Sequence[str], inks: Sequence[str], *, legend: boo
     return {"field": field, "type": "nominal", "scale": scale, **({} if legend else {"legend": None})}
 
 
-def layered(layers: Sequence[Mapping[str, Any]], height: float, *, right: float = 16, top: float = 8) -> dict[str, Any]:
-    """Layers in one frame, as wide as every chart; `right` and `top` leave room for text outside the axes."""
+def layered(layers: Sequence[Mapping[str, Any]], height: float, *, left: float = 8, right: float = 16, top: float = 8) -> dict[str, Any]:
+    """Layers in one frame, as wide as every chart; `left`, `right` and `top` leave room for text outside the axes."""
     return {
         "width": WIDTH,
         "height": height,
         "autosize": {"type": "fit-x", "contains": "padding"},
-        "padding": {"left": 8, "right": right, "top": top, "bottom": 8},
+        "padding": {"left": left, "right": right, "top": top, "bottom": 8},
         "config": config(),
         "layer": list(layers),
     }

@@ -73,7 +73,11 @@ def scatter(
         layers += star(best, x, y)
     lost = plural(len(points) - len(kept), "point has no place and is not drawn", "points have no place and are not drawn")
     notes = [hidden_text(len(kept) - len(drawn)), lost]
-    return Chart(name=name, title=title, spec=layered(layers, height, top=22), note="; ".join(filter(None, notes)))
+    ends = (
+        [f"{words} from {min(v):,.5g} to {max(v):,.5g}" for words, v in zip(axes, zip(*places, strict=True), strict=True)] if kept else []
+    )
+    gist = ", ".join([plural(len(kept), "point", "points"), *ends])
+    return Chart(name=name, title=title, spec=layered(layers, height, top=22), note="; ".join(filter(None, notes)), gist=gist)
 
 
 def _cap_line(cap: float, x: dict[str, Any]) -> list[dict[str, Any]]:

@@ -53,7 +53,7 @@ def page_figures(charts: Sequence[Chart]) -> dict[str, str]:
 def _figure(chart: Chart, drawing: dict[str, str]) -> str:
     caption = escape(shown(chart.title)) + (f' <span class="small">({escape(chart.note)})</span>' if chart.note else "")
     body = (
-        f'<div class="scroll">{page_svg(drawing["svg"], chart.title)}</div>'
+        f'<div class="scroll">{page_svg(drawing["svg"], chart.spoken)}</div>'
         if "svg" in drawing
         else f'<p class="bad">{escape(shown(drawing["error"]))}</p>'
     )

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from primus_mcp.reports.charts.theme import dark_style
-from primus_mcp.reports.charts.words import shown
+from primus_mcp.reports.charts.words import SPOKEN, shown
 
 NAMESPACE = "http://www.w3.org/2000/svg"
 _DROPPED = ("role", "class", "style", "version", "aria-hidden", "aria-roledescription", "stroke-miterlimit")
@@ -19,11 +19,11 @@ _CIRCLE = re.compile(r"M([\d.]+),0A\1,\1,0,1,1,-\1,0A\1,\1,0,1,1,\1,0")
 _PLACE = re.compile(r"translate\((-?[\d.]+),(-?[\d.]+)\)")
 
 
-def page_svg(drawing: str, title: str) -> str:
+def page_svg(drawing: str, spoken: str) -> str:
     """For a page: as wide as the page lets it be, colours by the page's style sheet."""
     root = _cleaned(drawing)
     del root.attrib["width"], root.attrib["height"]
-    root.attrib |= {"role": "img", "aria-label": shown(title)}
+    root.attrib |= {"role": "img", "aria-label": shown(spoken, SPOKEN)}
     return ElementTree.tostring(root, encoding="unicode")
 
 

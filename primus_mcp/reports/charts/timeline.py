@@ -33,8 +33,9 @@ def pipeline_timeline(name: str, title: str, tasks: Sequence[Task]) -> Chart:
     step = next((step for most, step in _STEPS if len(ranks) <= most), _LEAST_STEP)
     end = max((task[5] for task in kept), default=0.0)
     busiest = max(Counter(task[0] for task in kept).values(), default=0)
+    gist = f"{len(kept):,} tasks on {plural(len(ranks), 'rank', 'ranks')} in {end * 1e3:,.0f} ms"
     if len(kept) <= MOST_BOXES and busiest <= MOST_A_RANK:
-        return Chart(name=name, title=title, spec=layered(_boxes(kept, ranks, end, step), len(ranks) * step), note=lost)
+        return Chart(name=name, title=title, spec=layered(_boxes(kept, ranks, end, step), len(ranks) * step), note=lost, gist=gist)
     in_order = sorted(kept, key=lambda task: task[4])
     cut = in_order[min(MOST_BOXES, _BEGINNING_A_RANK * len(ranks), len(kept) - 1)][4] or end
     begun = [task for task in in_order if task[4] < cut] or in_order[:1]
@@ -51,7 +52,7 @@ def pipeline_timeline(name: str, title: str, tasks: Sequence[Task]) -> Chart:
         "resolve": {"scale": {"x": "independent", "y": "independent", "color": "independent"}},
     }
     note = f"above, all {len(kept):,} tasks of {end * 1e3:,.0f} ms; below, the first {len(begun):,}"
-    return Chart(name=name, title=title, spec=spec, note="; ".join(filter(None, (note, lost))))
+    return Chart(name=name, title=title, spec=spec, note="; ".join(filter(None, (note, lost))), gist=gist)
 
 
 def _frame(tasks: Sequence[Task], ranks: Sequence[int], end: float, **legend: Any) -> tuple[dict[str, Any], dict[str, Any]]:

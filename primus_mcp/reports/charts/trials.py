@@ -10,7 +10,7 @@ from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.charts.chart import Chart, axis, colors, layer, layered, text_layer
 from primus_mcp.reports.charts.points import PLOT_PX, hidden_text, spread, star, thinned
 from primus_mcp.reports.charts.theme import WIDTH, config, ink
-from primus_mcp.reports.charts.words import known, shown
+from primus_mcp.reports.charts.words import known, plural, shown
 
 HEADINGS = {"synthetic": "SYNTHETIC tokens/s/GPU", "heuristic": "HEURISTIC tokens/s/GPU"}
 FITS, ILLEGAL, TOO_LARGE = "fits", "illegal", "does not fit"
@@ -27,7 +27,7 @@ _LABELS_PX = 100
 def search_curve(name: str, title: str, results: Sequence[EvaluationResult]) -> Chart:
     """Throughput of every trial with the best so far as a line; refused trials at the foot."""
     layers, hidden = _curve(results)
-    return Chart(name=name, title=title, spec=layered(layers, _CURVE_PX, top=18), note=hidden_text(hidden))
+    return Chart(name=name, title=title, spec=layered(layers, _CURVE_PX, top=18), note=hidden_text(hidden), gist=_gist(results))
 
 
 def trials_picture(name: str, title: str, results: Sequence[EvaluationResult], *, cap_gb: float, hbm_gb: float) -> Chart:
@@ -45,6 +45,12 @@ def trials_picture(name: str, title: str, results: Sequence[EvaluationResult], *
         "resolve": {"scale": {"color": "independent", "shape": "independent"}},
     }
     return Chart(name=name, title=title, spec=spec, note=hidden_text(hidden))
+
+
+def _gist(results: Sequence[EvaluationResult]) -> str:
+    best, count = rank(results).best, plural(len(results), "trial", "trials")
+    rate = best.tokens_per_s_per_gpu if best is not None else None
+    return f"{count}, the best number {best.trial_id} with {rate:,.0f} tokens/s/GPU" if best is not None and known(rate) else count
 
 
 def _numbers(results: Sequence[EvaluationResult]) -> dict[str, Any]:

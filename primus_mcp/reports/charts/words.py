@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeGuard
 
-TIP, LABEL = 240, 60
-"""Characters of a tip and of a name at an axis or in a legend; longer ones end in an ellipsis."""
+TIP, LABEL, SPOKEN = 240, 60, 600
+"""Characters of a tip, of a name at an axis or in a legend, and of what a screen reader says; longer ones end in an ellipsis."""
 MOST = 1e30
 """Larger numbers are nothing that a chart shows, and their sums and differences would end at infinity."""
 _REPLACEMENT = "\ufffd"
