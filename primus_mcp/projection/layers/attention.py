@@ -8,6 +8,7 @@ from primus_mcp.projection.layers.linear import model_linear
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.record import Piece, communication
 from primus_mcp.projection.layers.settings import LayerSettings
+from primus_mcp.projection.layers.tensor_parallel import tensor_parallel
 from primus_mcp.units import BF16_BYTES
 
 
@@ -31,7 +32,7 @@ def _rope_bytes(arch: Architecture, settings: LayerSettings) -> float:
 
 
 def _query_projections(rates: Rates, arch: Architecture, settings: LayerSettings, tokens: float) -> list[Piece]:
-    """Multi-head or grouped-query attention: QKV fused, (a + 2g) d / TP wide; projection a d / TP -> h."""
+    """Multi-head or grouped-query attention: QKV fused and first, (a + 2g) d / TP wide; projection a d / TP -> h."""
     query, key = arch.num_attention_heads * arch.head_dim / settings.tp, arch.num_query_groups * arch.head_dim / settings.tp
     gate = query if arch.attention_output_gate else 0.0
     pieces = [
@@ -51,19 +52,26 @@ def _query_projections(rates: Rates, arch: Architecture, settings: LayerSettings
 
 
 def _latent_projections(rates: Rates, arch: Architecture, mla: LatentAttention, settings: LayerSettings, tokens: float) -> list[Piece]:
-    """MLA: down-projections whole on every TP rank, up-projections and output over heads / TP; latent norms, concatenation, rotary."""
+    """MLA: down-projections whole on every TP rank, up-projections and output over heads / TP; latent norms, concatenation, rotary.
+
+    The two column-parallel linears come first.
+    """
     heads, hidden = arch.num_attention_heads / settings.tp, arch.hidden_size
     query = heads * mla.qk_head_dim
+    up = _projection(rates, settings, tokens, heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank, "mla_up_proj")
+    if mla.q_lora_rank is None:
+        queries = [_projection(rates, settings, tokens, query, hidden)]
+    else:
+        queries = [
+            _projection(rates, settings, tokens, query, mla.q_lora_rank, "mla_up_proj"),
+            _projection(rates, settings, tokens, mla.q_lora_rank, hidden),
+        ]
     pieces = [
+        up,
+        *queries,
         _projection(rates, settings, tokens, mla.kv_lora_rank + mla.qk_rope_head_dim, hidden),
-        _projection(rates, settings, tokens, heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank, "mla_up_proj"),
         _projection(rates, settings, tokens, hidden, heads * mla.v_head_dim),
     ]
-    if mla.q_lora_rank is None:
-        pieces.append(_projection(rates, settings, tokens, query, hidden))
-    else:
-        pieces.append(_projection(rates, settings, tokens, mla.q_lora_rank, hidden))
-        pieces.append(_projection(rates, settings, tokens, query, mla.q_lora_rank, "mla_up_proj"))
     latent = mla.kv_lora_rank + (mla.q_lora_rank or 0)
     pieces.append(_pass(rates, "norm", tokens * latent, TIME["latent_norm.forward"], TIME["latent_norm.backward"], "layernorm"))
     pieces.append(_pass(rates, "rope", tokens * query, TIME["latent_concat"], TIME["latent_concat"], "mla_up_proj"))
@@ -152,52 +160,13 @@ def context_parallel(rates: Rates, arch: Architecture, settings: LayerSettings, 
     ]
 
 
-def tensor_parallel(rates: Rates, arch: Architecture, settings: LayerSettings, pairs: float) -> list[Piece]:
-    """`pairs` blocks with one gather and one scatter of the hidden state a direction.
-
-    Sequence parallel: all-gather + reduce-scatter of T h 2 B, and in the backward pass the input gathered once more for the weight
-    gradient, of which a fraction is felt. Otherwise an all-reduce, the same bytes, and nothing to gather again; in the backward pass it
-    runs beside the weight gradient (arXiv:2205.05198 section 6.2; not before 2022), and the same fraction of it is felt.
-    Known error: 5% low at TP 2 to 8 on B200; 22B layers on 8 A100 5% (forward) and 2% (backward) slow; no AMD run with TP is published.
-    """
-    if settings.tp == 1 or pairs == 0:
-        return []
-    size_bytes = settings.tokens(arch) * arch.hidden_size * BF16_BYTES
-    exposed = 1 - TIME["tp_overlap"] if settings.tp_comm_overlap else 1.0
-    if not settings.sequence_parallel:
-        direction_s = pairs * rates.all_reduce_s(size_bytes, settings.tp, 1)
-        beside = TIME["tp_regather"] if settings.overlap_tp_all_reduce and settings.trains_weights else 1.0
-        return [
-            Piece(
-                name="tp",
-                collective="tp",
-                forward_s=direction_s * exposed,
-                backward_s=direction_s * exposed * beside,
-                forward_total_s=direction_s,
-                backward_total_s=direction_s,
-            )
-        ]
-    gather_s = pairs * rates.all_gather_s(size_bytes, settings.tp, 1)
-    direction_s = gather_s + pairs * rates.reduce_scatter_s(size_bytes, settings.tp, 1)
-    again_s = gather_s if settings.trains_weights else 0.0
-    return [
-        Piece(
-            name="tp",
-            collective="tp",
-            forward_s=direction_s * exposed,
-            backward_s=(direction_s + again_s * TIME["tp_regather"]) * exposed,
-            forward_total_s=direction_s,
-            backward_total_s=direction_s + again_s,
-        )
-    ]
-
-
 def attention_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, windowed: bool, halves: int = 2) -> tuple[Piece, ...]:
     """Attention of one layer and, for its `halves` (attention, MLP), the norms and residual additions."""
     tokens, mla = settings.tokens(arch), arch.latent_attention
     pieces = _query_projections(rates, arch, settings, tokens) if mla is None else _latent_projections(rates, arch, mla, settings, tokens)
+    readers = pieces[: 1 if mla is None else 2]
     core = _core(rates, arch, settings, windowed, tokens)
     width = settings.sharded_tokens(arch) * arch.hidden_size * halves / 2
     again = 0.0 if settings.fused_norm else TIME["norm_eager.backward"]
     norms = _pass(rates, "norm", width, TIME["norm_residual.forward"], TIME["norm_residual.backward"] + again, "layernorm")
-    return (*pieces, *core, norms, *context_parallel(rates, arch, settings, core[0]), *tensor_parallel(rates, arch, settings, 1))
+    return (*pieces, *core, norms, *context_parallel(rates, arch, settings, core[0]), *tensor_parallel(rates, arch, settings, readers))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.constants import TIME
-from primus_mcp.projection.layers.attention import tensor_parallel
 from primus_mcp.projection.layers.linear import model_linear
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.record import Piece
 from primus_mcp.projection.layers.settings import LayerSettings
+from primus_mcp.projection.layers.tensor_parallel import tensor_parallel
 
 
 def activation_bytes(arch: Architecture, *, fused: bool) -> tuple[float, float]:
@@ -45,4 +45,4 @@ def mlp_pieces(
 def dense_mlp_pieces(rates: Rates, arch: Architecture, settings: LayerSettings) -> tuple[Piece, ...]:
     """The dense MLP with its TP traffic."""
     pieces = mlp_pieces(rates, arch, settings, arch.ffn_hidden_size, name="mlp", module="mlp")
-    return (*pieces, *tensor_parallel(rates, arch, settings, 1))
+    return (*pieces, *tensor_parallel(rates, arch, settings, pieces[:1]))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.constants import TIME
-from primus_mcp.projection.layers.attention import tensor_parallel
 from primus_mcp.projection.layers.linear import Accumulation, linear, model_linear
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.record import Piece, communication
 from primus_mcp.projection.layers.settings import LayerSettings
+from primus_mcp.projection.layers.tensor_parallel import tensor_parallel
 from primus_mcp.units import BF16_BYTES
 
 
@@ -52,7 +52,7 @@ def head_pieces(rates: Rates, arch: Architecture, settings: LayerSettings) -> tu
     return (
         output,
         Piece(name="loss", forward_s=loss_s, backward_s=loss_s),
-        *tensor_parallel(rates, arch, settings, 1),
+        *tensor_parallel(rates, arch, settings, (output,), closes=False),
     )
 
 
@@ -67,4 +67,4 @@ def prediction_projection(rates: Rates, arch: Architecture, settings: LayerSetti
         forward_s=rates.pass_s(width * TIME["norm_residual.forward"]),
         backward_s=rates.pass_s(width * TIME["norm_residual.backward"]),
     )
-    return (projection, norm, *tensor_parallel(rates, arch, settings, 1))
+    return (projection, norm, *tensor_parallel(rates, arch, settings, (projection,)))

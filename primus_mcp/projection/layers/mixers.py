@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.constants import TIME
-from primus_mcp.projection.layers.attention import tensor_parallel
 from primus_mcp.projection.layers.linear import model_linear
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.record import Piece
 from primus_mcp.projection.layers.settings import LayerSettings
+from primus_mcp.projection.layers.tensor_parallel import tensor_parallel
 from primus_mcp.projection.mixers import core_elements, core_flops, entry_width, exit_width
 from primus_mcp.units import BF16_BYTES
 
@@ -38,10 +38,11 @@ def residual_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, h
 def mixer_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, halves: int) -> tuple[Piece, ...]:
     """The mixer of one layer, with the norms and residuals of the `halves` that the layer has, and its TP traffic."""
     tokens = settings.tokens(arch)
+    entry = model_linear(rates, settings, "mixer_linear", tokens, entry_width(arch) / settings.tp, arch.hidden_size)
     return (
-        model_linear(rates, settings, "mixer_linear", tokens, entry_width(arch) / settings.tp, arch.hidden_size),
+        entry,
         _core(rates, arch, settings, tokens),
         model_linear(rates, settings, "mixer_linear", tokens, arch.hidden_size, exit_width(arch) / settings.tp),
         *residual_pieces(rates, arch, settings, halves),
-        *tensor_parallel(rates, arch, settings, 1),
+        *tensor_parallel(rates, arch, settings, (entry,)),
     )

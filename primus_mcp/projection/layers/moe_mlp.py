@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from primus_mcp.inputs.architecture import Architecture, MixtureOfExperts
 from primus_mcp.inputs.constants import TIME
-from primus_mcp.projection.layers.attention import tensor_parallel
 from primus_mcp.projection.layers.dense_mlp import activation_bytes, clamp_bytes, mlp_pieces
 from primus_mcp.projection.layers.linear import accumulation, linear
 from primus_mcp.projection.layers.moe_exchange import (
@@ -18,6 +17,7 @@ from primus_mcp.projection.layers.moe_exchange import (
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.record import Piece
 from primus_mcp.projection.layers.settings import LayerSettings
+from primus_mcp.projection.layers.tensor_parallel import tensor_parallel
 from primus_mcp.projection.ops.gemm import GroupedKernel
 
 _KERNELS: dict[str, GroupedKernel] = {"turbo": "persistent", "te": "loop", "legacy": "loop", "sequential": "sequential"}
@@ -121,7 +121,7 @@ def _shared_expert(rates: Rates, arch: Architecture, experts: MixtureOfExperts, 
     if not width:
         return ()
     pieces = mlp_pieces(rates, arch, settings, width, name="shared_expert", module="shared_experts")
-    return (*pieces, *tensor_parallel(rates, arch, settings, 1))
+    return (*pieces, *tensor_parallel(rates, arch, settings, pieces[:1]))
 
 
 def moe_pieces(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> tuple[Piece, ...]:

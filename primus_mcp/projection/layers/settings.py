@@ -167,9 +167,9 @@ def _scaling(precision: Precision, recipe: Fp8Recipe) -> Scaling:
 def layer_settings(config: TrainingConfig) -> LayerSettings:
     """The record for a configuration, one object for all configurations that layers cannot tell apart.
 
-    Under a split backward no weight gradient runs beside the all-reduce of the input gradient.
+    Under a split backward no weight gradient runs beside the all-reduce, or the reduce-scatter, of the input gradient.
     """
-    if config.tp > 1 and config.overlap_tp_all_reduce and not config.sequence_parallel and config.splits_weight_gradient:
+    if config.tp > 1 and config.overlap_tp_all_reduce and config.splits_weight_gradient:
         config = replace(config, overlap_tp_all_reduce=False)
     return _settings(_read(config))
 
