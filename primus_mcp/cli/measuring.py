@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from primus_mcp.cli.common import minutes, whole
 from primus_mcp.errors import InputError
+from primus_mcp.units import S_PER_MINUTE, bytes_to_gb, seconds_to_ms
 
 if TYPE_CHECKING:
     from primus_mcp.evaluation.measured import BenchmarkSettings, Measured
@@ -72,7 +73,7 @@ def measuring_settings(arguments: argparse.Namespace, host: BenchmarkHost | None
     measure = MeasureSettings(
         device=arguments.device,
         number=arguments.precision,
-        limit_s=arguments.limit_minutes * 60,
+        limit_s=arguments.limit_minutes * S_PER_MINUTE,
         repeats=arguments.repeats,
         family=arguments.kernels,
     )
@@ -108,7 +109,6 @@ def source_document(found: Measured) -> dict[str, Any]:
 def time_document(found: Measured) -> dict[str, Any]:
     """Time of both modes, ms."""
     from primus_mcp.evaluation.measured import deltas
-    from primus_mcp.units import seconds_to_ms
 
     parts = deltas(found.simulated.time_breakdown_s, found.performance.time_breakdown_s)
     return {
@@ -121,7 +121,6 @@ def time_document(found: Measured) -> dict[str, Any]:
 def memory_document(found: Measured) -> dict[str, Any]:
     """Memory of both modes, GB."""
     from primus_mcp.evaluation.measured import deltas
-    from primus_mcp.units import bytes_to_gb
 
     parts = deltas(found.simulated_memory.worst.components, found.memory.worst.components)
     return {
@@ -142,8 +141,6 @@ def source_lines(found: Measured) -> list[str]:
 
 def operator_document(found: Measured) -> list[dict[str, Any]]:
     """Forward and backward of each measured unit against the model of the measured device, ms, whatever was anchored."""
-    from primus_mcp.units import seconds_to_ms
-
     return [
         {
             "operator": line.kind,
@@ -167,7 +164,6 @@ def operator_lines(found: Measured) -> list[str]:
 def time_lines(found: Measured) -> list[str]:
     """Every component of the iteration in both modes, with the difference."""
     from primus_mcp.evaluation.measured import comparison_lines, deltas
-    from primus_mcp.units import seconds_to_ms
 
     lines = [f"{'ms an iteration':32} {'simulate':>12} {'benchmark':>12} {'difference':>12} {'simulate is':>12}"]
     for name, simulated, measured in deltas(found.simulated.time_breakdown_s, found.performance.time_breakdown_s):
@@ -181,7 +177,6 @@ def time_lines(found: Measured) -> list[str]:
 def memory_lines(found: Measured, cluster: Cluster) -> list[str]:
     """Every component of the worst rank in both modes, with the difference and the verdict."""
     from primus_mcp.evaluation.measured import comparison_lines, deltas
-    from primus_mcp.units import bytes_to_gb
 
     lines = [f"{'GB on the worst rank':32} {'simulate':>12} {'benchmark':>12} {'difference':>12}"]
     for name, simulated, measured in deltas(found.simulated_memory.worst.components, found.memory.worst.components):

@@ -10,6 +10,7 @@ from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.tables import ranked, verdict
 from primus_mcp.search.sweep_result import sweep_mark
 from primus_mcp.session import TuningSession
+from primus_mcp.space.knobs import knob_text
 from primus_mcp.tools import TOOLS, ToolContext, bind
 from primus_mcp.tools.text import clean, presentable
 from primus_mcp.trials.log import TrialRecord
@@ -33,7 +34,7 @@ FACTS = {"architecture": "get_architecture", "cluster": "get_cluster", "axes": "
 
 
 def _knobs(trial: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}" for name, value in trial.items()) or "baseline"
+    return " ".join(f"{name}={knob_text(value)}" for name, value in trial.items()) or "baseline"
 
 
 def _line(record: TrialRecord) -> str:

@@ -7,6 +7,7 @@ memory are free, so nothing that is illegal or does not fit is proposed.
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from primus_mcp.errors import InputError, UnknownFigureError
 from primus_mcp.evaluation.rank import is_candidate
 from primus_mcp.session import TuningSession
 from primus_mcp.space.axes import legal_axes, with_pins
-from primus_mcp.space.knobs import KNOBS, TrialConfig
+from primus_mcp.space.knobs import KNOBS, TrialConfig, knob_text
 from primus_mcp.tools.configuration import config_of
 from primus_mcp.trials.budget import BudgetExhaustedError
 from primus_mcp.trials.journal import Round, RoundStarted
@@ -58,8 +59,6 @@ SLIGHT = 0.05
 """What selective recompute frees, on the scale of shares of layers, for the order of shapes by memory."""
 MAX_PROBES = 1_500
 """Memory checks for one proposal."""
-WORTHWHILE = 0.002
-"""Forecast gains below this share are noise: the search has converged when no other are left."""
 SLACK = 0.25
 """The forecast may be wrong by this much: shapes up to this much slower are tried too."""
 
@@ -133,7 +132,7 @@ class _Search:
         """Levers that were not tried, on the incumbent."""
         for group, settings in LEVERS.items():
             for setting in settings:
-                label = f"{group}: " + ", ".join(f"{name} {str(value).lower()}" for name, value in setting.items())
+                label = f"{group}: " + ", ".join(f"{name} {knob_text(value)}" for name, value in setting.items())
                 wanted = {name: value for name, value in setting.items() if value in self.values[name]}
                 if label in self.tried_levers or len(wanted) < len(setting) or all(best.trial.get(n) == v for n, v in setting.items()):
                     continue
@@ -227,10 +226,8 @@ class _Search:
                 self.too_large |= same
             return
         if self.session.evaluator.key(TrialConfig(**knobs)) not in self.seen:
-            freed, held = (
-                np.where(s.recompute == SELECTIVE, SLIGHT, s.recompute),
-                SLIGHT if row["recompute"] == SELECTIVE else row["recompute"],
-            )
+            freed = np.where(s.recompute == SELECTIVE, SLIGHT, s.recompute)
+            held = SLIGHT if row["recompute"] == SELECTIVE else row["recompute"]
             self.too_large |= same & (s.mbs >= row["mbs"]) & (s.vpp >= row["vpp"]) & (freed <= held)
 
     def _legal(self, knobs: Mapping[str, Any]) -> bool:
@@ -266,7 +263,7 @@ def coordinate_search(session: TuningSession, *, observer: Observer | None = Non
     a_round = max(1, math.ceil(proposals / rounds))
     turn = 0
     while True:
-        if (stop := stop_reason(session, patience=10**9, limits=COORDINATE_BUDGETS)) is not None:
+        if (stop := stop_reason(session, patience=sys.maxsize, limits=COORDINATE_BUDGETS)) is not None:
             return SearchEnd(ending=stop[0], reason=stop[1])
         index = max((event.index for event in session.journal.events() if isinstance(event, Round | RoundStarted)), default=0) + 1
         watch.round_started(index)

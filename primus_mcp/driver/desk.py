@@ -20,6 +20,7 @@ from primus_mcp.errors import PrimusMcpError, RunDirectoryError
 from primus_mcp.session import TuningSession
 from primus_mcp.trials.budget import BudgetExhaustedError
 from primus_mcp.trials.journal import Done, Event, LlmCall, LlmReserved, Round, RoundStarted, ToolCall
+from primus_mcp.units import S_PER_MINUTE
 
 MAX_ATTEMPTS = 5
 """Requests for one answer: the first and its repetitions after errors that may pass."""
@@ -122,7 +123,7 @@ class Desk:
         if limit is None:
             return None
         spent = sum(event.duration_s for event in self.session.journal.events() if isinstance(event, Round))
-        return limit * 60 - spent - self._elapsed_s()
+        return limit * S_PER_MINUTE - spent - self._elapsed_s()
 
     def require_time(self) -> None:
         """Raise Stop when the wall clock is used up."""

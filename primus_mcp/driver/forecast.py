@@ -26,7 +26,10 @@ NARROW = 0.03
 """Loss of GEMM efficiency by a doubling of TP or a halving of the tokens of a micro-batch on a GPU."""
 REACH = {"tp": 1.5, "pp": 1.0, "ep": 1.5, "cp": 1.5, "mbs": 0.7, "vpp": 0.4, "recompute": 0.7, "schedule": 1.0}
 """How fast a correction fades with the distance, in doublings (recompute: shares, schedule: a change)."""
+SELECTIVE_AT = 0.1
+"""Where selective recompute stands among shares of layers, for distances."""
 DOUBT = 0.35
+"""Weight of the uncorrected forecast beside trials, of which one of the shape itself has 1."""
 
 
 def flat_parts() -> Parts:
@@ -79,7 +82,8 @@ def nearness(shapes: Shapes, point: Mapping[str, float]) -> Column:
         if name == "schedule":
             total += reach * (column != point[name])
         elif name == "recompute":
-            total += reach * np.abs(np.where(column == SELECTIVE, 0.1, column) - (0.1 if point[name] == SELECTIVE else point[name]))
+            share = np.where(column == SELECTIVE, SELECTIVE_AT, column)
+            total += reach * np.abs(share - (SELECTIVE_AT if point[name] == SELECTIVE else point[name]))
         else:
             total += reach * np.abs(np.log2(column / point[name]))
     return np.asarray(np.exp(-total), dtype=np.float64)

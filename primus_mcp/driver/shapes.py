@@ -18,6 +18,14 @@ Column = NDArray[np.float64]
 SCHEDULES = ("auto", "zerobubble", "zbv-formatted", "zbv-greedy-half")
 """Schedules worth a shape of their own; position is the value in the column."""
 VIRTUAL = {"auto": (1, 2, 3, 4, 5, 6, 8), "zerobubble": (1,), "zbv-formatted": (2,), "zbv-greedy-half": (2,)}
+_SPLIT: dict[str, str] = {
+    "zero-bubble": "zerobubble",
+    "zero-bubble-heuristic": "zerobubble",
+    "zbv-formatted": "zbv-formatted",
+    "v-half": "zbv-greedy-half",
+    "v-min": "zbv-greedy-half",
+}
+"""The nearest of SCHEDULES by the schedule that runs."""
 RECOMPUTED = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Share of the layers of a virtual stage that are recomputed."""
 SELECTIVE = -1.0
@@ -94,9 +102,9 @@ def share_of(config: TrainingConfig, layers: int) -> float:
 
 def shape_of(config: TrainingConfig, layers: int, dp: int) -> dict[str, float]:
     """The shape of a priced configuration."""
-    split = {"zero-bubble": 1, "zero-bubble-heuristic": 1, "zbv-formatted": 2, "v-half": 3, "v-min": 3}.get(config.schedule, 0)
+    schedule = SCHEDULES.index(_SPLIT.get(config.schedule, "auto"))
     degrees = {"tp": config.tp, "pp": config.pp, "ep": config.ep, "cp": config.cp, "mbs": config.mbs, "vpp": config.vpp, "dp": dp}
-    return {name: float(value) for name, value in degrees.items()} | {"recompute": share_of(config, layers), "schedule": float(split)}
+    return {name: float(value) for name, value in degrees.items()} | {"recompute": share_of(config, layers), "schedule": float(schedule)}
 
 
 def knobs_of_shape(row: Mapping[str, float], levers: Mapping[str, Any], layers: int, *, moe: bool) -> dict[str, Any]:

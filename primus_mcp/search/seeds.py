@@ -32,6 +32,8 @@ SMALLEST_POINTS = 16
 """Points shown when nothing fits."""
 SLIGHT = 4
 """A share of the layers of a stage, one in so many, below which selective recompute may free as much."""
+SELECTIVE_AT = 0.1
+"""Where selective recompute stands among shares of layers."""
 NEAR_TOPOLOGIES = 3
 """Topologies of the grid that must fit before the best is refined; the rest of the grid comes last."""
 
@@ -119,9 +121,9 @@ class _Plan:
         return {**full, "recompute_num_layers": high} if high < stage else full
 
     def recomputed(self, knobs: Mapping[str, Any]) -> float:
-        """Share of the layers that these knobs recompute; a tenth stands for selective."""
+        """Share of the layers that these knobs recompute; SELECTIVE_AT stands for selective."""
         if knobs.get("recompute_granularity") != "full":
-            return 0.1 if knobs.get("recompute_granularity") == "selective" else 0.0
+            return SELECTIVE_AT if knobs.get("recompute_granularity") == "selective" else 0.0
         stage = largest_stage(self.shape(knobs), self.workload)
         return float(min(1.0, knobs.get("recompute_num_layers", stage) / stage))
 

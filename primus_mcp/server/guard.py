@@ -14,6 +14,7 @@ from primus_mcp.errors import InputError
 from primus_mcp.server.application import OWNER_KEY
 from primus_mcp.server.options import ServeOptions
 from primus_mcp.server.sessions import LOCAL
+from primus_mcp.units import S_PER_MINUTE
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -142,7 +143,7 @@ class Guard:
     def _within_rate(self, owner: str, scope: Scope) -> bool:
         client = scope.get("client")
         key = owner or (client[0] if client else "")
-        rate = self._options.requests_per_minute / 60
+        rate = self._options.requests_per_minute / S_PER_MINUTE
         now = self._clock()
         if len(self._buckets) > MAX_CLIENTS:
             self._buckets.clear()

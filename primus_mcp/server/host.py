@@ -22,6 +22,7 @@ from primus_mcp.units import bytes_to_gb
 
 HOST_TOOLS: dict[str, Tool] = {}
 MAX_WAIT_S = 50
+CANCEL_WAIT_S = 2
 MAX_YAML = 200_000
 Pins = Annotated[dict[str, Any] | str | None, WithJsonSchema({"type": "object", "description": 'knobs to hold, e.g. {"tp":8}'})]
 Text = Annotated[str, Field(max_length=4096)]
@@ -31,7 +32,7 @@ Count = Annotated[int, Field(ge=0, le=1_000_000)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What the server's own tools work on, for one caller. `entry` is the session that the call names, where the tool needs one."""
+    """What the server's own tools work on, for one caller."""
 
     store: SessionStore
     jobs: JobRunner
@@ -197,5 +198,5 @@ def cancel_job(host: Host, job_id: Annotated[str, Field(max_length=100)]) -> Job
     """Stop a job; what it evaluated so far stays in the log."""
     job = host.jobs.find(job_id, host.owner)
     host.jobs.cancel(job)
-    job.finished.wait(2)
+    job.finished.wait(CANCEL_WAIT_S)
     return status(job)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from secrets import token_hex
 from typing import Annotated, Literal
 
@@ -15,7 +15,7 @@ from primus_mcp.tools.registry import ToolContext, tool
 from primus_mcp.tools.results import BudgetStatus, LlmAnswer, Noted, Scratchpad
 from primus_mcp.tools.text import clean
 from primus_mcp.trials.budget import LIMIT_NAMES
-from primus_mcp.trials.journal import Event, LlmCall, LlmReserved
+from primus_mcp.trials.journal import LlmCall, LlmReserved
 
 MAX_NOTE = 4_000
 MAX_SCRATCHPAD = 200_000
@@ -78,14 +78,10 @@ def query_llm(
     """One question to the language model set up in this server's environment; counted in the budgets."""
     if context.ask_llm is None:
         raise InputError(NO_LLM, where="query_llm", remedy=NO_LLM_REMEDY)
-    journal, budget = context.session.journal, context.session.budget
-
-    def require(events: Sequence[Event]) -> None:
-        for name in ("max_llm_calls", "max_tokens", "max_usd"):
-            budget.require(name, events)
-
+    journal = context.session.journal
     key = f"query_llm {token_hex(8)}"
-    journal.append(LlmReserved(key=key, purpose="query_llm"), require)
+    reservation = LlmReserved(key=key, purpose="query_llm")
+    journal.append(reservation, partial(context.session.budget.require_request, reservation=reservation))
     instructions = "\n\n".join(text for text in (prompt_text(f"experts/{expert}") if expert else "", system) if text)
     try:
         reply = context.ask_llm(prompt, instructions)

@@ -10,10 +10,10 @@ from primus_mcp.errors import PrimusMcpError
 from primus_mcp.trials.journal import Event, LlmReserved, Reserved
 from primus_mcp.trials.log import Origin
 from primus_mcp.trials.tally import Tally
+from primus_mcp.units import S_PER_MINUTE
 
 SEED_BUDGET = 12
 MAX_EVALUATIONS = 10_000
-_SECONDS_PER_MINUTE = 60
 
 
 class BudgetExhaustedError(PrimusMcpError):
@@ -75,7 +75,7 @@ LIMITS: tuple[Limit, ...] = (
     Limit(
         name="max_wall_minutes",
         counts="minutes spent in rounds of the driver",
-        spent=lambda tally, _: tally.rounds_s / _SECONDS_PER_MINUTE,
+        spent=lambda tally, _: tally.rounds_s / S_PER_MINUTE,
     ),
     Limit(
         name="seed_budget",
