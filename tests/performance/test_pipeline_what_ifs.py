@@ -113,10 +113,11 @@ def test_the_planner_plans_with_the_keys_and_runs_with_the_real_times() -> None:
     assert plan_costs(config(schedule="zero-bubble-heuristic"), (), 0.0) is None  # Primus's own defaults
 
 
+@pytest.mark.parametrize("sequence_parallel", [False, True])
 @pytest.mark.parametrize("schedule", ["zero-bubble", "v-half"])
-def test_a_split_backward_has_no_weight_gradient_beside_the_all_reduce(schedule: str) -> None:
+def test_a_split_backward_has_no_weight_gradient_beside_the_sum_of_input_gradients(schedule: str, sequence_parallel: bool) -> None:
     vpp = 1 if schedule == "zero-bubble" else 2
-    wide = {**PIPELINE, "tp": 2, "vpp": vpp, "sequence_parallel": False, "schedule": schedule}
+    wide = {**PIPELINE, "tp": 2, "vpp": vpp, "sequence_parallel": sequence_parallel, "schedule": schedule}
     beside, alone = (dense(FOUR_NODES, **wide, overlap_tp_all_reduce=flag).iteration_s for flag in (True, False))
     assert beside == alone
     whole = {**wide, "schedule": "1f1b" if vpp == 1 else "interleaved"}

@@ -32,7 +32,7 @@ def _rope_bytes(arch: Architecture, settings: LayerSettings) -> float:
 
 
 def _query_projections(rates: Rates, arch: Architecture, settings: LayerSettings, tokens: float) -> list[Piece]:
-    """Multi-head or grouped-query attention: QKV fused and first, (a + 2g) d / TP wide; projection a d / TP -> h."""
+    """Multi-head or grouped-query attention: QKV fused, (a + 2g) d / TP wide, then the projection a d / TP -> h."""
     query, key = arch.num_attention_heads * arch.head_dim / settings.tp, arch.num_query_groups * arch.head_dim / settings.tp
     gate = query if arch.attention_output_gate else 0.0
     pieces = [
@@ -54,7 +54,7 @@ def _query_projections(rates: Rates, arch: Architecture, settings: LayerSettings
 def _latent_projections(rates: Rates, arch: Architecture, mla: LatentAttention, settings: LayerSettings, tokens: float) -> list[Piece]:
     """MLA: down-projections whole on every TP rank, up-projections and output over heads / TP; latent norms, concatenation, rotary.
 
-    The two column-parallel linears come first.
+    The two column-parallel linears come first, then the row-parallel one.
     """
     heads, hidden = arch.num_attention_heads / settings.tp, arch.hidden_size
     query = heads * mla.qk_head_dim
@@ -68,9 +68,10 @@ def _latent_projections(rates: Rates, arch: Architecture, mla: LatentAttention, 
         ]
     pieces = [
         up,
-        *queries,
-        _projection(rates, settings, tokens, mla.kv_lora_rank + mla.qk_rope_head_dim, hidden),
+        queries[0],
         _projection(rates, settings, tokens, hidden, heads * mla.v_head_dim),
+        *queries[1:],
+        _projection(rates, settings, tokens, mla.kv_lora_rank + mla.qk_rope_head_dim, hidden),
     ]
     latent = mla.kv_lora_rank + (mla.q_lora_rank or 0)
     pieces.append(_pass(rates, "norm", tokens * latent, TIME["latent_norm.forward"], TIME["latent_norm.backward"], "layernorm"))
@@ -164,9 +165,15 @@ def attention_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, 
     """Attention of one layer and, for its `halves` (attention, MLP), the norms and residual additions."""
     tokens, mla = settings.tokens(arch), arch.latent_attention
     pieces = _query_projections(rates, arch, settings, tokens) if mla is None else _latent_projections(rates, arch, mla, settings, tokens)
-    readers = pieces[: 1 if mla is None else 2]
+    closer = 1 if mla is None else 2
     core = _core(rates, arch, settings, windowed, tokens)
     width = settings.sharded_tokens(arch) * arch.hidden_size * halves / 2
     again = 0.0 if settings.fused_norm else TIME["norm_eager.backward"]
     norms = _pass(rates, "norm", width, TIME["norm_residual.forward"], TIME["norm_residual.backward"] + again, "layernorm")
-    return (*pieces, *core, norms, *context_parallel(rates, arch, settings, core[0]), *tensor_parallel(rates, arch, settings, readers))
+    return (
+        *pieces,
+        *core,
+        norms,
+        *context_parallel(rates, arch, settings, core[0]),
+        *tensor_parallel(rates, arch, settings, pieces[:closer], pieces[closer]),
+    )

@@ -45,4 +45,4 @@ def mlp_pieces(
 def dense_mlp_pieces(rates: Rates, arch: Architecture, settings: LayerSettings) -> tuple[Piece, ...]:
     """The dense MLP with its TP traffic."""
     pieces = mlp_pieces(rates, arch, settings, arch.ffn_hidden_size, name="mlp", module="mlp")
-    return (*pieces, *tensor_parallel(rates, arch, settings, pieces[:1]))
+    return (*pieces, *tensor_parallel(rates, arch, settings, pieces[:1], pieces[1]))

@@ -52,7 +52,7 @@ def head_pieces(rates: Rates, arch: Architecture, settings: LayerSettings) -> tu
     return (
         output,
         Piece(name="loss", forward_s=loss_s, backward_s=loss_s),
-        *tensor_parallel(rates, arch, settings, (output,), closes=False),
+        *tensor_parallel(rates, arch, settings, (output,)),
     )
 
 
@@ -67,4 +67,4 @@ def prediction_projection(rates: Rates, arch: Architecture, settings: LayerSetti
         forward_s=rates.pass_s(width * TIME["norm_residual.forward"]),
         backward_s=rates.pass_s(width * TIME["norm_residual.backward"]),
     )
-    return (projection, norm, *tensor_parallel(rates, arch, settings, (projection,)))
+    return (projection, norm, *tensor_parallel(rates, arch, settings, (projection,), projection))

@@ -39,10 +39,11 @@ def mixer_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, halv
     """The mixer of one layer, with the norms and residuals of the `halves` that the layer has, and its TP traffic."""
     tokens = settings.tokens(arch)
     entry = model_linear(rates, settings, "mixer_linear", tokens, entry_width(arch) / settings.tp, arch.hidden_size)
+    leave = model_linear(rates, settings, "mixer_linear", tokens, arch.hidden_size, exit_width(arch) / settings.tp)
     return (
         entry,
         _core(rates, arch, settings, tokens),
-        model_linear(rates, settings, "mixer_linear", tokens, arch.hidden_size, exit_width(arch) / settings.tp),
+        leave,
         *residual_pieces(rates, arch, settings, halves),
-        *tensor_parallel(rates, arch, settings, (entry,)),
+        *tensor_parallel(rates, arch, settings, (entry,), leave),
     )

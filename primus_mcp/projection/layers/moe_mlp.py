@@ -121,7 +121,7 @@ def _shared_expert(rates: Rates, arch: Architecture, experts: MixtureOfExperts, 
     if not width:
         return ()
     pieces = mlp_pieces(rates, arch, settings, width, name="shared_expert", module="shared_experts")
-    return (*pieces, *tensor_parallel(rates, arch, settings, pieces[:1]))
+    return (*pieces, *tensor_parallel(rates, arch, settings, pieces[:1], pieces[1]))
 
 
 def moe_pieces(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> tuple[Piece, ...]:

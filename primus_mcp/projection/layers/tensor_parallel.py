@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.constants import TIME
@@ -12,75 +13,83 @@ from primus_mcp.projection.layers.settings import LayerSettings
 from primus_mcp.units import BF16_BYTES
 
 
-def _beside_s(transfer_s: float, gemm_s: float) -> float:
-    """Seconds that a transfer beside a GEMM adds to it: t - (1 - c) min(t, GEMM).
+class _Transfer(NamedTuple):
+    """A collective of `whole_s`, the seconds of the GEMM that it is started beside, and of the GEMM that user buffers weave it into."""
 
-    c = `tp_regather` of what runs beside is felt, because the collective holds compute units and bandwidth; what outlasts the GEMM is
-    felt whole. Continuous and monotonic in both.
-    """
-    return transfer_s - (1 - TIME["tp_regather"]) * min(transfer_s, gemm_s)
+    whole_s: float
+    beside_s: float
+    woven_s: float
+
+    def felt_s(self, *, user_buffers: bool) -> float:
+        """Seconds that it adds to its GEMM: t - (1 - c) min(t, GEMM), or t - min(u t, GEMM) with user buffers.
+
+        c = `tp_regather` of what runs beside is felt, because the collective holds compute units and bandwidth; what outlasts the GEMM is
+        felt whole. u = `tp_overlap`.
+        """
+        if user_buffers:
+            return self.whole_s - min(TIME["tp_overlap"] * self.whole_s, self.woven_s)
+        return self.whole_s - (1 - TIME["tp_regather"]) * min(self.whole_s, self.beside_s)
 
 
-def _column_s(rates: Rates, settings: LayerSettings, size_bytes: float, readers: Sequence[Piece]) -> tuple[float, float, float, float]:
-    """(forward, backward, whole forward, whole backward) of linears that read the whole hidden state and split their outputs."""
-    input_gradient_s = sum(p.backward_s for p in readers)
-    weight_gradient_s = sum(p.weight_s for p in readers) if settings.overlap_tp_all_reduce else 0.0
+_Traffic = tuple[list[_Transfer], list[_Transfer]]
+"""Of the forward and of the backward pass."""
+
+
+def _column(rates: Rates, settings: LayerSettings, size_bytes: float, readers: Sequence[Piece]) -> _Traffic:
+    """Of linears that read the whole hidden state and split their outputs."""
+    product_s, input_gradient_s, weight_gradient_s = (
+        sum(seconds) for seconds in zip(*((p.forward_s, p.backward_s, p.weight_s) for p in readers), strict=True)
+    )
+    beside_s = weight_gradient_s if settings.overlap_tp_all_reduce else 0.0
     if not settings.sequence_parallel:
-        reduce_s = rates.all_reduce_s(size_bytes, settings.tp, 1)
-        return 0.0, _beside_s(reduce_s, weight_gradient_s), 0.0, reduce_s
+        return [], [_Transfer(rates.all_reduce_s(size_bytes, settings.tp, 1), beside_s, 0.0)]
     gather_s, scatter_s = rates.all_gather_s(size_bytes, settings.tp, 1), rates.reduce_scatter_s(size_bytes, settings.tp, 1)
-    again_s = gather_s if settings.trains_weights else 0.0
-    backward_s = _beside_s(scatter_s, weight_gradient_s) + _beside_s(again_s, input_gradient_s)
-    return gather_s, backward_s, gather_s, scatter_s + again_s
+    backward = [_Transfer(scatter_s, beside_s, weight_gradient_s or input_gradient_s)]
+    if settings.trains_weights:
+        backward.append(_Transfer(gather_s, input_gradient_s, input_gradient_s))
+    return [_Transfer(gather_s, 0.0, product_s)], backward
 
 
-def _row_s(rates: Rates, settings: LayerSettings, size_bytes: float) -> tuple[float, float]:
-    """(forward, backward) of a linear that sums over TP; nothing is left to run beside either."""
+def _row(rates: Rates, settings: LayerSettings, size_bytes: float, closer: Piece | None) -> _Traffic:
+    """Of a linear that sums over TP."""
+    if closer is None:
+        return [], []
     if not settings.sequence_parallel:
-        return rates.all_reduce_s(size_bytes, settings.tp, 1), 0.0
-    return rates.reduce_scatter_s(size_bytes, settings.tp, 1), rates.all_gather_s(size_bytes, settings.tp, 1)
+        return [_Transfer(rates.all_reduce_s(size_bytes, settings.tp, 1), 0.0, 0.0)], []
+    forward = [_Transfer(rates.reduce_scatter_s(size_bytes, settings.tp, 1), 0.0, closer.forward_s)]
+    return forward, [_Transfer(rates.all_gather_s(size_bytes, settings.tp, 1), 0.0, closer.backward_s)]
 
 
 def tensor_parallel(
-    rates: Rates, arch: Architecture, settings: LayerSettings, readers: Sequence[Piece], *, closes: bool = True
+    rates: Rates, arch: Architecture, settings: LayerSettings, readers: Sequence[Piece], closer: Piece | None = None
 ) -> list[Piece]:
-    """Traffic of one block of S = T h 2 B: column-parallel `readers` of the hidden state, and, if it `closes`, a row-parallel linear.
+    """Traffic of one block of T h 2 B: column-parallel `readers` of the hidden state, and the row-parallel `closer` that sums over TP.
 
-    =================  ==========================  ======================================================
-    .                  sequence parallel           otherwise
-    =================  ==========================  ======================================================
-    column, forward    all-gather                  -
-    row, forward       reduce-scatter              all-reduce
-    row, backward      all-gather                  -
-    column, backward   all-gather of the saved     all-reduce beside the weight gradient
-    .                  input beside the input
-    .                  gradient, reduce-scatter
-    .                  beside the weight gradient
-    =================  ==========================  ======================================================
+    - sequence parallel, forward: all-gather before the readers, reduce-scatter after the closer. Backward: all-gather before the
+      closer; all-gather of the saved input beside the readers' input gradient, reduce-scatter of it beside their weight gradient.
+    - otherwise, forward: all-reduce after the closer. Backward: all-reduce of the readers' input gradient beside their weight gradient.
 
-    What has no GEMM beside it is felt whole, the rest as `_beside_s` says; under a split backward, and before 2022, no weight gradient
-    runs there. User buffers hide the fraction `tp_overlap` of every transfer, whatever it runs beside. Frozen weights need no input again.
+    What has no GEMM beside it is felt whole, the rest as `_Transfer` says. Under a split backward, and before 2022, no weight gradient
+    runs there; frozen weights have none, and need no input again. User buffers weave every transfer into a GEMM; they need
+    sequence parallelism (NVIDIA/Megatron-LM training/arguments.py).
     Source: NVIDIA/Megatron-LM core/tensor_parallel/layers.py (LinearWithGradAccumulationAndAsyncCommunication.backward),
-    TransformerEngine pytorch/module/layernorm_linear.py and linear.py of NVIDIA and ROCm (`async_op=True` for all three, waited for after
-    the GEMM); arXiv:2205.05198 section 6.2.
-    Known error: see docs/performance.md; no AMD run with TP is published.
+    TransformerEngine pytorch/module/layernorm_linear.py of NVIDIA and ROCm (`async_op=True` for all three, waited for after the GEMM);
+    arXiv:2205.05198 section 6.2. Known error: 2 to 5% fast at TP 2 and 4 on B200, 12-layer Llama-3-70B 11 to 16% fast at TP 8; 22B and
+    175B on A100 at TP 8 1 to 4% slow; no AMD run with TP is published.
     """
     if settings.tp == 1:
         return []
     size_bytes = settings.tokens(arch) * arch.hidden_size * BF16_BYTES
-    column = _column_s(rates, settings, size_bytes, readers)
-    row = _row_s(rates, settings, size_bytes) if closes else (0.0, 0.0)
-    whole_s = (column[2] + row[0], column[3] + row[1])
-    felt_s = (column[0] + row[0], column[1] + row[1])
-    if settings.tp_comm_overlap:
-        felt_s = (whole_s[0] * (1 - TIME["tp_overlap"]), whole_s[1] * (1 - TIME["tp_overlap"]))
+    column, row = _column(rates, settings, size_bytes, readers), _row(rates, settings, size_bytes, closer)
+    forward, backward = ([*column[i], *row[i]] for i in (0, 1))
+    user_buffers = settings.tp_comm_overlap and settings.sequence_parallel
     return [
         Piece(
             name="tp",
             collective="tp",
-            forward_s=felt_s[0],
-            backward_s=felt_s[1],
-            forward_total_s=whole_s[0],
-            backward_total_s=whole_s[1],
+            forward_s=sum(t.felt_s(user_buffers=user_buffers) for t in forward),
+            backward_s=sum(t.felt_s(user_buffers=user_buffers) for t in backward),
+            forward_total_s=sum(t.whole_s for t in forward),
+            backward_total_s=sum(t.whole_s for t in backward),
         )
     ]
