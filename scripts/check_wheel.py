@@ -19,6 +19,9 @@ NEEDED = (
     "primus_mcp/catalog/hardware/mi300x.yaml",
     "primus_mcp/reports/trial_line.schema.json",
     "primus_mcp/reports/summary.schema.json",
+    "primus_mcp/reports/html_page.css",
+    "primus_mcp/reports/html_page.js",
+    "primus_mcp/reports/charts/converter.py",
     "primus_mcp/_examples/workloads/llama3.1_70B-BF16-pretrain.yaml",
     "primus_mcp/_examples/clusters/mi300x_4nodes.yaml",
 )
@@ -57,9 +60,14 @@ def main() -> None:
         checks = {check["name"]: check["status"] for check in json.loads(run(program, "doctor", "--json"))}
         if "broken" in checks.values():
             raise SystemExit(f"doctor: {checks}")
-        said = run(program, "tune", "--model", "llama3.1_70B", "--gpu", "mi300x", "--nodes", "8", "--seed-only", "--seed-budget", "4")
+        job = ("--model", "llama3.1_70B", "--gpu", "mi300x", "--nodes", "8", "--seed-only", "--seed-budget", "4", "--out-dir", "run")
+        said = run(program, "tune", *job)
         if "BEST CONFIGURATION" not in said:
             raise SystemExit(said)
+        run(program, "report", "run", "--charts", "charts")
+        drawn = [len(list((empty / "charts").glob(f"*{suffix}"))) for suffix in (".svg", ".png")]
+        if not drawn[0] or drawn[0] != drawn[1] or (empty / "run" / "report.html").read_text(encoding="utf-8").count("<svg") != drawn[0]:
+            raise SystemExit(f"the report lacks charts: {drawn}")
         code = "import primus_mcp; print(primus_mcp.__file__, len(primus_mcp.axes('llama3_8B', 'mi300x')))"
         where = run(str(python), "-c", code)
         if str(PROJECT) in where:

@@ -187,3 +187,9 @@ def test_colours_of_a_file_are_written_out_but_never_in_what_the_user_wrote() ->
         "data": {"values": [{"tip": ink("c0")}]},
         "scale": {"domain": [ink("c9")]},
     }
+
+
+def test_rows_that_move_nothing_are_counted_instead_of_drawn() -> None:
+    chart = tornado("t", "t", [("speed", 80.0, 110.0), ("still", 100.0, 100.0), ("nearly", 99.99, 100.01)], 100.0)
+    assert {row["row"] for row in rows(chart, "bar")} == {"speed"}
+    assert chart.note == "2 rows of less than 0.05% are left out" and chart.gist == "100 tokens/s/GPU, speed -20.0% +10.0%"

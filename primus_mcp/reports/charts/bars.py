@@ -12,6 +12,8 @@ from primus_mcp.reports.charts.words import distinct, known, plural, shown
 OTHERS = "others"
 MOST_ROWS, GIST = 128, 8
 """Rows that are drawn, and that are spoken."""
+_FLAT = 0.0005
+"""Rows of a tornado that move the base by a smaller share have no bar that can be seen."""
 _WIDER_FONT = 0.12
 """What labels may be longer on a screen without the font that they were measured in, as a share of their width."""
 _PLOT_PX = 470
@@ -136,7 +138,10 @@ def _limits(limits: Sequence[tuple[str, float]], unit: str, x: Mapping[str, Any]
 
 def tornado(name: str, title: str, rows: Sequence[tuple[str, float, float]], base: float) -> Chart:
     """(name, value at the low end, value at the high end) around a base, in the order given; both ends in percent beside it."""
-    kept = [row for row in rows if known(row[1]) and known(row[2])][:MOST_ROWS]
+    moved = [
+        row for row in rows if not (known(row[1]) and known(row[2])) or max(abs(row[1] - base), abs(row[2] - base)) > _FLAT * abs(base)
+    ]
+    kept = [row for row in moved if known(row[1]) and known(row[2])][:MOST_ROWS]
     labels = distinct([row[0] for row in kept])
     ends = [base, *(value for row in kept for value in row[1:])]
     spread = (max(ends) - min(ends)) or abs(base) * 0.01 or 1.0
@@ -158,7 +163,8 @@ def tornado(name: str, title: str, rows: Sequence[tuple[str, float, float]], bas
         text_layer(middle, {**at, "y": {"value": -9}}),
         text_layer(texts, {"x": {"value": "width"}, "y": row}, align="left", dx=8, color=ink("soft")),
     ]
-    note = plural(len(rows) - len(kept), "row is not drawn", "rows are not drawn")
+    flat = plural(len(rows) - len(moved), f"row of less than {_FLAT:.2%} is left out", f"rows of less than {_FLAT:.2%} are left out")
+    note = "; ".join(filter(None, (flat, plural(len(moved) - len(kept), "row is not drawn", "rows are not drawn"))))
     room = max((len(label) for label in labels), default=0) * CHARACTER_PX * _WIDER_FONT
     spec = layered(layers, max(1, len(labels)) * 26, left=8 + room, right=112, top=24)
     told = ", ".join([f"{base:,.0f} tokens/s/GPU", *(f"{row['row']} {row['text']}" for row in texts[:GIST])])
