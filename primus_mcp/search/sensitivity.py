@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -24,6 +24,8 @@ SWING, LEAST_SWING, MOST_SWING = 0.2, 0.01, 0.5
 """Share by which uncertain rates are taken lower and higher, unless another is asked for, and what may be asked for."""
 BAND = 0.03
 """Configurations whose throughput differs by less than this are not told apart by the model."""
+BROAD, SHARP = 0.5, 0.2
+"""Shares of the steps that cost less than BAND, from which on a basin is called broad, and below which it is a peak."""
 MAX_RIVALS = 8
 
 
@@ -112,16 +114,16 @@ RATES: Mapping[str, tuple[str, Callable[[SoftwareProfile, float], SoftwareProfil
 IMBALANCE = ("imbalance", "load of the busiest expert rank")
 
 
-def _swings(cluster: Cluster, swing: float, *, moe: bool) -> Iterator[tuple[str, str, float, Cluster, float]]:
-    """(name, text, factor, cluster with the changed profile, factor on the expert load)."""
+def _swings(cluster: Cluster, swing: float, *, moe: bool) -> Iterator[tuple[str, str, Cluster, float]]:
+    """(name, text, cluster with the changed profile, factor on the expert load), of each rate the lower value first."""
     for name, (text, change) in RATES.items():
         if not moe and name in ("grouped_gemm", "all_to_all", "deepep"):
             continue
         for factor in (1 - swing, 1 + swing):
-            yield name, text, factor, replace(cluster, profile=change(cluster.profile, factor)), 1.0
+            yield name, text, replace(cluster, profile=change(cluster.profile, factor)), 1.0
     if moe:
         for factor in (1 - swing, 1 + swing):
-            yield *IMBALANCE, factor, cluster, factor
+            yield *IMBALANCE, cluster, factor
 
 
 Allowed = Callable[[TrialConfig, EvaluationResult], bool]
@@ -166,6 +168,17 @@ def _rate(evaluator: FullEvaluator, config: TrainingConfig, cluster: Cluster, lo
     return project_performance(evaluator.workload.architecture, changed, cluster, gemm_backend=backend).tokens_per_s_per_gpu
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ends:
+    """Tokens/s/GPU of every compared configuration at two values of one uncertain figure, which `words` name."""
+
+    name: str
+    text: str
+    words: tuple[str, str]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
 _Compared = tuple[str, TrialConfig, TrainingConfig]
 
 
@@ -202,23 +215,13 @@ def sensitivity(
         raise InputError(f"{swing:g} is not between {LEAST_SWING:g} and {MOST_SWING:g}", where="swing", remedy="0.2 is 20%")
     steps = one_steps(evaluator, centre, allowed)
     chosen = _compared(evaluator, centre, rivals, steps)
-    cluster = evaluator.cluster
-    today = [_rate(evaluator, config, cluster, 1.0, gemm_backend) for _, _, config in chosen]
-    by_name: dict[str, list[tuple[float, list[float]]]] = {}
-    texts: dict[str, str] = {}
-    for name, text, factor, changed, load in _swings(cluster, swing, moe=evaluator.workload.architecture.is_moe):
-        texts[name] = text
-        by_name.setdefault(name, []).append((factor, [_rate(evaluator, config, changed, load, gemm_backend) for _, _, config in chosen]))
-    signs = (f"-{100 * swing:.3g}%", f"+{100 * swing:.3g}%")
-    swings = [_swing(name, texts[name], by_name[name], signs) for name in by_name]
-    worlds = [today, *(rates for pair in by_name.values() for _, rates in pair)]
+    today = [_rate(evaluator, config, evaluator.cluster, 1.0, gemm_backend) for _, _, config in chosen]
+    configs = [config for _, _, config in chosen]
+    ends = list(_rates_swung(evaluator, configs, swing, gemm_backend))
     if ranges:
-        configs_only = [config for _, _, config in chosen]
-        for effect in credible_effects(evaluator.workload.architecture, configs_only, cluster, gemm_backend):
-            pair = [(0.0, list(effect.low)), (1.0, list(effect.high))]
-            swings.append(_swing(f"range {effect.name}", effect.text, pair, ("at its low end", "at its high end")))
-            worlds += [list(effect.low), list(effect.high)]
-    swings.sort(key=lambda one: -abs(one.high - one.low))
+        ends += _ranges_swung(evaluator, configs, gemm_backend)
+    swings = sorted((_swing(one) for one in ends), key=lambda one: -abs(one.high - one.low))
+    worlds = [today, *(rates for one in ends for rates in (one.low, one.high))]
     regrets = [max(1 - rates[i] / max(rates) for rates in worlds) for i in range(len(chosen))]
     near = [i for i, rate in enumerate(today) if rate >= max(today) * (1 - BAND)]
     robust = min(near, key=lambda i: (round(regrets[i], 4), -today[i], i))
@@ -241,12 +244,31 @@ def sensitivity(
     )
 
 
-def _swing(name: str, text: str, pair: list[tuple[float, list[float]]], ends: tuple[str, str]) -> Swing:
-    (_, low), (_, high) = sorted(pair)
+def _rates_swung(evaluator: FullEvaluator, configs: Sequence[TrainingConfig], swing: float, backend: GemmBackend) -> Iterator[_Ends]:
+    """Each uncertain rate at (1 - swing) and (1 + swing) of today's."""
+    signs = (f"-{100 * swing:.3g}%", f"+{100 * swing:.3g}%")
+    found: dict[str, list[tuple[float, ...]]] = {}
+    texts: dict[str, str] = {}
+    for name, text, cluster, load in _swings(evaluator.cluster, swing, moe=evaluator.workload.architecture.is_moe):
+        texts[name] = text
+        found.setdefault(name, []).append(tuple(_rate(evaluator, config, cluster, load, backend) for config in configs))
+    for name, (low, high) in found.items():
+        yield _Ends(name=name, text=texts[name], words=signs, low=low, high=high)
+
+
+def _ranges_swung(evaluator: FullEvaluator, configs: Sequence[TrainingConfig], backend: GemmBackend) -> Iterator[_Ends]:
+    """Each constant at the ends of the range that the catalogue states."""
+    words = ("at its low end", "at its high end")
+    for effect in credible_effects(evaluator.workload.architecture, configs, evaluator.cluster, backend):
+        yield _Ends(name=f"range {effect.name}", text=effect.text, words=words, low=effect.low, high=effect.high)
+
+
+def _swing(ends: _Ends) -> Swing:
+    low, high = ends.low, ends.high
     return Swing(
-        name=name,
-        what=text,
-        ends=ends,
+        name=ends.name,
+        what=ends.text,
+        ends=ends.words,
         low=low[0],
         high=high[0],
         leader_low=max(range(len(low)), key=lambda i: (low[i], -i)),
@@ -255,7 +277,7 @@ def _swing(name: str, text: str, pair: list[tuple[float, list[float]]], ends: tu
 
 
 def _text(rivals: Sequence[Rival], swings: Sequence[Swing], basin: float, robust: int) -> str:
-    kind = "a broad basin" if basin >= 0.5 else "a sharp peak" if basin < 0.2 else "neither sharp nor broad"
+    kind = "a broad basin" if basin >= BROAD else "a sharp peak" if basin < SHARP else "neither sharp nor broad"
     lines = [f"{kind}: {basin:.0%} of the single steps that fit cost less than {BAND:.0%}"]
     if swings:
         first = swings[0]

@@ -22,14 +22,13 @@ PairCounts = tuple[dict[tuple[int, int], int], ...]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
     """One step. step_s = latest end of any rank; bubble_ratio = 1 - sum(busy) / (pp step); rank_busy_s = compute of a rank;
-    rank_start_s / rank_end_s = begin of its first and end of its last task (step - end is idle that can hide its gradient sync);
-    span_s = the longest end - start.
+    rank_end_s = end of its last task (step - end is idle that can hide its gradient sync); span_s = the longest from the begin of a rank's
+    first task to the end of its last.
     """
 
     step_s: float
     bubble_ratio: float
     rank_busy_s: tuple[float, ...]
-    rank_start_s: tuple[float, ...]
     rank_end_s: tuple[float, ...]
     span_s: float
 
@@ -90,7 +89,6 @@ def _timeline(graph: Graph, times: StageTimes, end: list[float], more_s: float, 
         step_s=step,
         bubble_ratio=1.0 - sum(busy_s) / (graph.order.pp * step) if step else 0.0,
         rank_busy_s=busy_s,
-        rank_start_s=starts,
         rank_end_s=ends,
         span_s=max(last - first for first, last in zip(starts, ends, strict=True)),
     )
