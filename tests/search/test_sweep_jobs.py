@@ -59,7 +59,7 @@ def test_neither_the_order_of_the_work_nor_what_is_known_before_changes_the_answ
     from primus_mcp.space.knobs import TrialConfig
 
     for one in alone.top[1:]:
-        backwards._price(TrialConfig(**one.trial))
+        backwards._price(TrialConfig(**one.trial), enumerated=True)
     assert answer(backwards.run()) == answer(alone)
 
 
