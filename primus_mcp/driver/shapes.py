@@ -63,6 +63,13 @@ def _numbers(values: tuple[Any, ...]) -> list[int]:
     return [value for value in values if isinstance(value, int)]
 
 
+def _shares(schedule: str, granularities: tuple[Any, ...]) -> list[float]:
+    """Shares of the layers to recompute; schedules that split the backward pass recompute nothing."""
+    if schedule != "auto":
+        return [0.0]
+    return [*RECOMPUTED, *([SELECTIVE] if "selective" in granularities else [])]
+
+
 def shapes_of(session: TuningSession) -> Shapes:
     """Every shape that fills the cluster and keeps the batch, of the values that axes and pins allow."""
     workload, cluster = session.workload, session.target.cluster
@@ -79,13 +86,8 @@ def shapes_of(session: TuningSession) -> Shapes:
         for mbs, schedule in product(_numbers(axes["mbs"]), schedules if pp > 1 else ["auto"]):
             if own.gbs % (mbs * dp):
                 continue
-            split = schedule != "auto"
             depths = [vpp for vpp in VIRTUAL[schedule] if pp * vpp <= layers] if pp > 1 and free_vpp else [1 if pp == 1 else own.vpp]
-            shares = [0.0] if split else list(RECOMPUTED)
-            if not split and "selective" in granularities:
-                shares.append(SELECTIVE)
-            if len(granularities) == 1:
-                shares = [share_of(own, layers)]
+            shares = [share_of(own, layers)] if len(granularities) == 1 else _shares(schedule, granularities)
             rows += [(tp, pp, ep, cp, mbs, vpp, share, SCHEDULES.index(schedule), dp) for vpp in depths for share in shares]
     table = np.array(rows or np.empty((0, 9)), dtype=np.float64)
     return Shapes(**{name: table[:, index] for index, name in enumerate(Shapes.__slots__)})

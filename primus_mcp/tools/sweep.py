@@ -129,25 +129,14 @@ def sweep(
     found: list[_Found] = []
     failed: list[dict[str, Any]] = []
     for number, (gpu, size) in enumerate(clusters):
-        own = not gpu and not size
+        progress = _progress(context, number, len(clusters))
         try:
-            evaluator, adapted = (session.evaluator, ()) if own else _elsewhere(context, gpu, size)
-            progress = _progress(context, number, len(clusters))
-            result = sweep_space(
-                evaluator,
-                axes=axes,
-                where=where,
-                top=top,
-                levels=LEVELS if front else (),
-                progress=progress,
-                should_stop=context.should_stop,
-            )
+            found.append(_swept(context, gpu, size, axes, where, top, LEVELS if front else (), progress))
         except PrimusMcpError as error:
             if len(clusters) == 1:
                 raise
             failed.append({"gpu": gpu or before.gpu.name, "nodes": size or before.num_nodes, "error": str(error)})
             continue
-        found.append(_Found(swept=(evaluator, result, _sure(evaluator, result, axes, where)), own=own, adapted=adapted))
         if context.should_stop():
             break
     points = [
@@ -162,6 +151,23 @@ def sweep(
     in_time = deadline_text(points, target_tokens, deadline_days) if deadline_days else None
     shown = [_point(point, target_tokens) for point in pareto_front(points)] if compared else None
     return _answer(session, found, failed, shown, in_time)
+
+
+def _swept(
+    context: ToolContext,
+    gpu: str,
+    nodes: int,
+    axes: Sequence[str],
+    where: str,
+    top: int,
+    levels: Sequence[float],
+    progress: Callable[[int, int, int, float], None],
+) -> _Found:
+    """One cluster, named as by `_clusters`."""
+    own = not gpu and not nodes
+    evaluator, adapted = (context.session.evaluator, ()) if own else _elsewhere(context, gpu, nodes)
+    result = sweep_space(evaluator, axes=axes, where=where, top=top, levels=levels, progress=progress, should_stop=context.should_stop)
+    return _Found(swept=(evaluator, result, _sure(evaluator, result, axes, where)), own=own, adapted=adapted)
 
 
 def _clusters(session: TuningSession, gpus: Sequence[str], nodes: Sequence[int]) -> list[tuple[str, int]]:
