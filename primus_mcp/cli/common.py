@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from primus_mcp.inputs.cluster import TargetCluster
     from primus_mcp.inputs.workload import Workload
 
+MAX_LIMIT = 1e15
+"""Of a budget."""
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 LONGEST_NUMBER = 40
 MAX_MINUTES = 525_600
@@ -199,6 +201,21 @@ def knob_values(pairs: list[str] | None, flag: str) -> dict[str, object]:
         except (ValueError, RecursionError):
             values[name] = text
     return values
+
+
+def budget_limits(pairs: list[str] | None) -> dict[str, float | None]:
+    """`max_rounds=4 max_usd=null` to limits by name; null: none. Raises InputError that names --budget."""
+    from primus_mcp.trials.budget import LIMIT_NAMES
+
+    limits: dict[str, float | None] = {}
+    for name, value in knob_values(pairs, "--budget").items():
+        if name not in LIMIT_NAMES:
+            raise InputError(f"there is no budget {name!r}", where="--budget", remedy=f"use one of {', '.join(LIMIT_NAMES)}")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_LIMIT):
+            remedy = "write for example max_rounds=4, or null for no limit"
+            raise InputError(f"{name}={value!r} is not a number from 0 to {MAX_LIMIT:g}", where="--budget", remedy=remedy)
+        limits[name] = value
+    return limits
 
 
 def listed(text: str, flag: str) -> list[str]:

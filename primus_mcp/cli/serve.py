@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from primus_mcp.cli.common import positive_count, whole
+from primus_mcp.cli.common import budget_limits, positive_count, whole
 from primus_mcp.errors import InputError
 
 TOKEN_VARIABLE = "PRIMUS_MCP_TOKEN"  # noqa: S105  the name of a variable
@@ -66,20 +66,6 @@ def _tokens(arguments: argparse.Namespace) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _limits(pairs: list[str] | None) -> dict[str, float | None]:
-    from primus_mcp.cli.common import knob_values
-    from primus_mcp.trials.budget import LIMIT_NAMES
-
-    limits: dict[str, float | None] = {}
-    for name, value in knob_values(pairs, "--budget").items():
-        if name not in LIMIT_NAMES:
-            raise InputError(f"there is no budget {name!r}", where="--budget", remedy=f"budgets are {', '.join(LIMIT_NAMES)}")
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or value < 0):
-            raise InputError(f"{name}={value} is no limit", where="--budget", remedy="write a number of 0 or more, or null for none")
-        limits[name] = value
-    return limits
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Serve until the client or a signal ends it."""
     if hasattr(sys.stderr, "reconfigure"):
@@ -104,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
             allow_policy=arguments.allow_policy,
             read_only=arguments.read_only,
             toolsets=tuple(name for name in TOOLSETS if name in wanted),
-            limits=_limits(arguments.budget),
+            limits=budget_limits(arguments.budget),
             answer_within_s=min(float(arguments.answer_within), ANSWER_WITHIN_S),
             http=arguments.http,
             host=arguments.host,

@@ -7,7 +7,15 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from primus_mcp.cli.common import add_cluster_arguments, add_engine_arguments, add_workload_arguments, count, new_folder, positive_number
+from primus_mcp.cli.common import (
+    add_cluster_arguments,
+    add_engine_arguments,
+    add_workload_arguments,
+    budget_limits,
+    count,
+    new_folder,
+    positive_number,
+)
 from primus_mcp.cli.evaluator_options import add_evaluator_arguments
 from primus_mcp.cli.out_dir import default_out_dir
 from primus_mcp.cli.search_stage import add_search_arguments, require_known_trials, run_search
@@ -22,7 +30,6 @@ if TYPE_CHECKING:
     from primus_mcp.reports.summary import AgentSummary, StoppedBecause
     from primus_mcp.session import TuningSession
 
-MAX_LIMIT = 1e15
 PIPE_COLUMNS = 140
 
 
@@ -110,19 +117,8 @@ def _measured(arguments: argparse.Namespace, problem: Problem) -> str | None:
 
 
 def _limits(arguments: argparse.Namespace) -> dict[str, float | None]:
-    from primus_mcp.cli.common import knob_values
-    from primus_mcp.trials.budget import LIMIT_NAMES
-
-    limits: dict[str, float | None] = {}
-    for name, value in knob_values(arguments.budget, "--budget").items():
-        if name not in LIMIT_NAMES:
-            raise InputError(f"there is no budget {name!r}", where="--budget", remedy=f"use one of {', '.join(LIMIT_NAMES)}")
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_LIMIT):
-            raise InputError(f"{name}={value!r} is not a number from 0", where="--budget", remedy="write for example max_rounds=4")
-        limits[name] = value
-    if arguments.seed_budget is not None:
-        limits["seed_budget"] = arguments.seed_budget
-    return limits
+    limits = budget_limits(arguments.budget)
+    return limits if arguments.seed_budget is None else {**limits, "seed_budget": arguments.seed_budget}
 
 
 def _open(arguments: argparse.Namespace, problem: Problem) -> TuningSession:
