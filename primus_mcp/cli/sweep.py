@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--usd-per-gpu-hour", type=positive_number, metavar="X", help="your price (default: the cluster file's, else published quotes)"
     )
-    parser.add_argument("--out-dir", type=new_folder, metavar="DIR", help="write sweep.json and report.html there")
+    parser.add_argument("--out-dir", type=new_folder, metavar="DIR", help="write sweep.json, report.html and the winner's YAML there")
     parser.add_argument("--no-cache", action="store_true", help="neither start from what earlier runs found nor keep what this one finds")
     crew = parser.add_mutually_exclusive_group()
     crew.add_argument("--jobs", type=job_count, metavar="N", help="processes (default: one a core); the answer does not depend on it")
@@ -138,25 +138,28 @@ def sweep_one(problem: Problem, arguments: argparse.Namespace) -> SweepResult:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Sweep every cluster, print the best of each; exit 3 when nothing fits, 4 when stopped early."""
+    """Sweep every cluster, print the answer over all of them and then the best of each; exit 3 when nothing fits, 4 when stopped early."""
     import json
 
     from primus_mcp.cli.main import EXIT_NOTHING_FITS, EXIT_OK, EXIT_STOPPED_EARLY
     from primus_mcp.cli.setup import tell_notes
+    from primus_mcp.cli.winner import keep_winner, winner_text
     from primus_mcp.reports.sweep_document import sweep_document
     from primus_mcp.reports.sweep_text import sensitivity_text, sweep_text
 
     tokens, days = _target(arguments)
     _swing(arguments)
     directory = _out_dir(arguments)
+    asked = [_widened(problem, arguments) for problem in problems(arguments)]
     found: list[tuple[Problem, SweepResult, Sensitivity | None]] = []
-    for problem in (_widened(problem, arguments) for problem in problems(arguments)):
+    texts: list[str] = []
+    for problem in asked:
         tell_notes(problem)
         result = sweep_one(problem, arguments)
         sure = _sensitivity(problem, result, arguments) if arguments.sensitivity and result.top else None
         found.append((problem, result, sure))
-        if not arguments.json:
-            print(sweep_text(result) + (f"\n{sensitivity_text(sure)}\n" if sure else ""))
+        parts = [sweep_text(result), *([f"{sensitivity_text(sure)}\n"] if sure else [])]
+        texts.append("\n".join([*parts, winner_text(arguments, problem, result, directory, brief=len(asked) > 1)]))
         if result.stopped == "interrupted":
             break
     points = _points(found, arguments, tokens)
@@ -164,9 +167,13 @@ def run(arguments: argparse.Namespace) -> int:
     document = sweep_document([(problem.evaluator, result, sure) for problem, result, sure in found], points) if wanted else {}
     if arguments.json:
         print(json.dumps(document, indent=2))
-    elif arguments.front or tokens is not None or len(found) > 1:
-        _print_front(points, tokens, days)
+    else:
+        if arguments.front or tokens is not None or len(found) > 1:
+            _print_front(points, tokens, days)
+        print("\n".join(texts), end="")
     if directory is not None:
+        for problem, result, _ in found:
+            keep_winner(problem, result, directory)
         _write(directory, document)
     if any(result.stopped for _, result, _ in found):
         return EXIT_STOPPED_EARLY
@@ -237,10 +244,10 @@ def _print_front(points: list[FrontPoint], tokens: float | None, days: float | N
     from primus_mcp.reports.sweep_text import front_text
     from primus_mcp.search.pareto import deadline_text, pareto_front
 
-    if points:
-        print(front_text(pareto_front(points)))
     if tokens is not None and days is not None:
-        print("\n" + deadline_text(points, tokens, days))
+        print(deadline_text(points, tokens, days) + "\n")
+    if points:
+        print(front_text(pareto_front(points)) + "\n")
 
 
 def _out_dir(arguments: argparse.Namespace) -> RunDirectory | None:

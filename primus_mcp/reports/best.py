@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from primus_mcp.evaluation.convert import FITS_ONLY_BALANCED
 from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.reports.part_words import baseline_warnings, deciding_warnings
 from primus_mcp.space.knobs import knob_text
-from primus_mcp.space.notes import GBS_DIFFERS, PRECISION_DIFFERS
 
 BEST_HEADING = "=== BEST CONFIGURATION ==="
 EXPORTS_HEADING = "=== EXPORTS for primus-cli ==="
@@ -17,7 +16,6 @@ HEADERS = {
     "heuristic": "HEURISTIC: memory is projected, throughput is a rule of thumb that only orders configurations",
 }
 SHOWN_SCHEDULES = {"interleaved": "interleaved_1f1b"}
-SHOWN_WARNINGS = {GBS_DIFFERS, PRECISION_DIFFERS, FITS_ONLY_BALANCED}
 _IN_BLOCK = {"tp", "pp", "ep", "cp", "mbs", "gbs", "vpp", "pp_schedule", "recompute_granularity", "recompute_num_layers"}
 
 
@@ -49,7 +47,7 @@ def best_block(
     lines.append(f"  → memory/GPU   = {result.memory_per_gpu_gb:.1f} GB{_upper(result)}")
     lines += [f"  cost: {cost}"] if cost else []
     lines += [f"  band: {band}"] if (band := band_text(result)) else []
-    shown = [warning.text for warning in result.warnings if warning.code in SHOWN_WARNINGS]
+    shown = [*deciding_warnings(result), *baseline_warnings(result, baseline)]
     lines += [f"  note: {text}" for text in (note, *shown, result.confidence) if text]
     return "\n".join(lines)
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from primus_mcp.evaluation.result import OUTSIDE_POLICY, ResultWarning
+from primus_mcp.evaluation.convert import FITS_ONLY_BALANCED
+from primus_mcp.evaluation.nearest import UNLIKE
+from primus_mcp.evaluation.result import OUTSIDE_POLICY, EvaluationResult, ResultWarning
+from primus_mcp.space.notes import GBS_DIFFERS, PRECISION_DIFFERS
 
 TIME_PARTS: Mapping[str, str] = MappingProxyType(
     {
@@ -70,6 +73,7 @@ MEMORY_PARTS: Mapping[str, str] = MappingProxyType(
         "runtime": "runtime and kernels",
     }
 )
+NOT_VALIDATED = "not_validated"
 GRAVEST: tuple[str, ...] = (
     OUTSIDE_POLICY,
     "what-if",
@@ -77,25 +81,27 @@ GRAVEST: tuple[str, ...] = (
     "primus_implausible",
     "primus_inconsistent",
     "primus_partial",
-    "unlike_validated_runs",
-    "fits_only_balanced",
+    UNLIKE,
+    FITS_ONLY_BALANCED,
     "expert_load_assumed",
     "lora_on_experts",
     "muon_not_priced",
-    "not_validated",
+    NOT_VALIDATED,
     "fp8_not_validated",
     "expert_parallel_across_nodes",
     "experts_without_ep",
     "fsdp2_memory_untested",
     "vocabulary-mock-data",
-    "precision-differs",
-    "gbs-differs",
+    PRECISION_DIFFERS,
+    GBS_DIFFERS,
     "calibrated",
     "anchor",
     "launch_bound",
 )
 """Codes of warnings in the order of their weight: what can turn the choice over comes first. The others follow as they are told."""
 SHOWN_WARNINGS = 3
+ALWAYS_SHOWN = (OUTSIDE_POLICY, FITS_ONLY_BALANCED, PRECISION_DIFFERS, GBS_DIFFERS)
+"""Codes of what an answer on a terminal never leaves out; others of GRAVEST follow while there is room."""
 
 
 def part_text(name: str) -> str:
@@ -112,9 +118,32 @@ def named_parts(parts: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
+def _by_gravity(warnings: Sequence[ResultWarning]) -> list[ResultWarning]:
+    ranks = {code: place for place, code in enumerate(GRAVEST)}
+    return sorted(warnings, key=lambda warning: ranks.get(warning.code, len(GRAVEST)))
+
+
 def warning_lines(warnings: Sequence[ResultWarning]) -> tuple[list[str], list[str]]:
     """(the most important, the others), each text once. A code is for machines and not shown."""
-    ranks = {code: place for place, code in enumerate(GRAVEST)}
-    ordered = sorted(warnings, key=lambda warning: ranks.get(warning.code, len(GRAVEST)))
-    texts = list(dict.fromkeys(warning.text for warning in ordered))
+    texts = list(dict.fromkeys(warning.text for warning in _by_gravity(warnings)))
     return texts[:SHOWN_WARNINGS], texts[SHOWN_WARNINGS:]
+
+
+def deciding_warnings(result: EvaluationResult) -> list[str]:
+    """What can turn the choice of this configuration over, the gravest first: ALWAYS_SHOWN, and the next of GRAVEST while there is room.
+
+    That the most similar runs came out otherwise is left to the band, where there is one.
+    """
+    told = {UNLIKE} if result.throughput_band is not None else set()
+    grave = [warning for warning in _by_gravity(result.warnings) if warning.code in GRAVEST and warning.code not in told]
+    room = SHOWN_WARNINGS - sum(warning.code in ALWAYS_SHOWN for warning in grave)
+    chosen = {id(warning) for warning in [one for one in grave if one.code not in ALWAYS_SHOWN][: max(room, 0)]}
+    return list(dict.fromkeys(warning.text for warning in grave if warning.code in ALWAYS_SHOWN or id(warning) in chosen))
+
+
+def baseline_warnings(result: EvaluationResult, baseline: EvaluationResult | None) -> list[str]:
+    """What no run validates of the baseline that a gain is told against, where it is not the same for the result itself."""
+    if baseline is None or baseline.tokens_per_s_per_gpu is None or baseline.trial_id == result.trial_id:
+        return []
+    own = {warning.text for warning in result.warnings}
+    return [f"of the baseline: {one.text}" for one in baseline.warnings if one.code == NOT_VALIDATED and one.text not in own]

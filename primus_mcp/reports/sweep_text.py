@@ -8,6 +8,7 @@ from typing import Any
 
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.best import SHOWN_SCHEDULES, band_text
+from primus_mcp.reports.part_words import deciding_warnings
 from primus_mcp.reports.rule_titles import rule_title
 from primus_mcp.search.pareto import FrontPoint
 from primus_mcp.search.sensitivity import Sensitivity
@@ -136,11 +137,24 @@ def sweep_text(result: SweepResult) -> str:
         r, number, what = result.top[places[0]].result, *line_words(result, places)
         lines.append(f"{number:>6} {r.tokens_per_s_per_gpu:>8,.0f} tokens/s/GPU {r.memory_per_gpu_gb:>6.1f} GB  {what}")
     lines += [*filter(None, (ties_text(result), note_text(result))), proof_text(result)]
-    if result.top and (band := band_text(result.top[0].result)):
-        lines.append(f"band of the first: {band}")
-    if result.top and result.top[0].result.confidence:
-        lines.append(f"accuracy: {result.top[0].result.confidence}")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *_about_the_choice(result)]) + "\n"
+
+
+def chosen_of(result: SweepResult) -> SweptTrial | None:
+    """The configuration to run: the recommended one, else the first."""
+    return result.top[result.recommended or 0] if result.top else None
+
+
+def _about_the_choice(result: SweepResult) -> list[str]:
+    """Band, accuracy, and what can turn the choice over, of the configuration to run."""
+    chosen = chosen_of(result)
+    if chosen is None:
+        return []
+    which = "the recommended" if result.recommended else "the first"
+    band, confidence = band_text(chosen.result), chosen.result.confidence
+    lines = [f"band of {which}: {band}"] if band else []
+    lines += [f"accuracy: {confidence}"] if confidence else []
+    return [*lines, *(f"note on {which}: {text}" for text in deciding_warnings(chosen.result))]
 
 
 SHOWN_STEPS = 12

@@ -174,7 +174,7 @@ def test_tokens_by_a_deadline_ask_for_the_fewest_nodes(capsys: pytest.CaptureFix
         assert one == pytest.approx(1e12 / (rates[nodes] * nodes * 8) / 86400)
     between = (1e12 / (rates[2] * 16) + 1e12 / (rates[4] * 32)) / 2 / 86400
     assert main([*asked, "--target-tokens", "1T", "--deadline", f"{between:.1f}d", "--usd-per-gpu-hour", "2"]) == 0
-    last = capsys.readouterr().out.strip().splitlines()[-1]
-    assert "4 nodes (32 mi300x)" in last and "$" in last
+    first = capsys.readouterr().out.splitlines()[0]
+    assert "4 nodes (32 mi300x)" in first and "$" in first
     assert main([*asked, "--target-tokens", "1T", "--deadline", "1d"]) == 0
     assert "none of the swept clusters" in capsys.readouterr().out

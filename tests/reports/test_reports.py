@@ -10,11 +10,13 @@ from rich.console import Console
 
 from primus_mcp.errors import InputError
 from primus_mcp.evaluation.convert import AT_EXPERT_LOAD, FITS_ONLY_BALANCED
+from primus_mcp.evaluation.nearest import UNLIKE
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.best import best_block, exports_block
 from primus_mcp.reports.measured import compare_with_measured
+from primus_mcp.reports.part_words import ALWAYS_SHOWN, NOT_VALIDATED
 from primus_mcp.reports.tables import ranked, reasons_text, trials_table
-from primus_mcp.space.notes import GBS_DIFFERS
+from primus_mcp.space.notes import GBS_DIFFERS, PRECISION_DIFFERS
 from primus_mcp.trials.log import Digests, TrialRecord
 
 RESOLVED = {
@@ -101,6 +103,17 @@ def test_the_block_says_that_a_hotter_expert_rank_does_not_fit() -> None:
     warning = {"code": FITS_ONLY_BALANCED, "text": "210.0 GB at 1.5 times the mean (does not fit)"}
     assert "  note: 210.0 GB at 1.5 times the mean (does not fit)" in best_block(result(warnings=[warning]), trial={}).splitlines()
     assert "1.5 times" not in best_block(result(warnings=[warning | {"code": AT_EXPERT_LOAD}]), trial={})
+
+
+def test_the_block_says_what_no_run_validates_of_the_winner_and_of_the_baseline_that_it_is_told_against() -> None:
+    codes = {NOT_VALIDATED: "CP", UNLIKE: "unlike", PRECISION_DIFFERS: "FP8", "expert_load_assumed": "load", "launch_bound": "host"}
+    warnings = [{"code": code, "text": text} for code, text in codes.items()]
+    before = result(0, tokens_per_s_per_gpu=1630.2, warnings=[{"code": NOT_VALIDATED, "text": "TP"}])
+    lines = best_block(result(warnings=warnings, throughput_band=[1.0, 2.0]), trial={}, baseline=before).splitlines()
+    assert [line for line in lines if "note" in line] == ["  note: load", "  note: CP", "  note: FP8", "  note: of the baseline: TP"]
+    assert "  note: unlike" in best_block(result(warnings=warnings), trial={}).splitlines()
+    always = [{"code": code, "text": code} for code in ALWAYS_SHOWN]
+    assert best_block(result(warnings=always), trial={}).count("note: ") == len(ALWAYS_SHOWN)
 
 
 def test_upper_estimate_notes_and_another_batch_size_stand_in_the_block() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,27 @@ def test_a_sweep_prints_the_proof_and_writes_a_report_and_the_cache_knows_it(tmp
     assert "llama3.1_8B on mi300x_2nodes" in capsys.readouterr().out
     assert main(["report", str(tmp_path / "out"), "--output", str(tmp_path / "page.html")]) == 0
     assert main(["cache", "clear"]) == 0
+
+
+def test_a_sweep_ends_with_what_runs_and_prices_its_winner(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--no-cache", "--out-dir", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    file = tmp_path / "out" / "winner_mi300x_1nodes.yaml"
+    assert "=== EXPORTS" in printed and str(file) in printed
+    rate = re.search(r"1\. +([\d,]+) tokens/s/GPU", printed)
+    command = shlex.split(printed.strip().splitlines()[-1].partition("parts: ")[2])
+    assert rate is not None and command[0] == "primus-mcp" and main(command[1:]) == 0
+    assert f"throughput      {rate[1]} tokens/s/GPU" in capsys.readouterr().out
+    assert main(["evaluate", "--workload", str(file), "--gpu", "mi300x", "--gemm-backend", "roofline"]) == 0
+    assert f"throughput      {rate[1]} tokens/s/GPU" in capsys.readouterr().out
+
+
+def test_a_sweep_says_what_can_turn_its_choice_over(capsys: pytest.CaptureFixture[str]) -> None:
+    axes = [word if word != "tp,mbs,recompute_granularity" else "fp8,mbs" for word in SMALL]
+    assert main([*axes, "--pin", "tp=2", "--no-cache"]) == 0
+    printed = capsys.readouterr().out
+    assert "computes in FP8, the workload in BF16" in printed
+    assert "no published AMD run validates the time of TP traffic" in printed
 
 
 def test_nodes_replace_those_of_a_cluster_file_whose_price_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
