@@ -86,6 +86,7 @@ def workload_from_hf(
         seq_length=usual if seq_length is None else wanted,
         gbs=positive(gbs, int(defaults["global_batch_size"]), "gbs"),
         mbs=positive(mbs, int(defaults["micro_batch_size"]), "mbs"),
+        numbers=model.numbers,
     )
     taken = [("sequence", run.seq_length, seq_length), ("GBS", run.gbs, gbs), ("MBS", run.mbs, mbs)]
     findings = (*model.findings, *_twin_finding(arch), *default_findings(label, taken, _SOURCE))

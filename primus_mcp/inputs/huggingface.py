@@ -15,6 +15,7 @@ from primus_mcp.inputs.architecture import Activation, Architecture, LatentAtten
 from primus_mcp.inputs.argument_values import MAX_LAYERS
 from primus_mcp.inputs.findings import Finding
 from primus_mcp.inputs.huggingface_config import HfConfig, model_classes, shown
+from primus_mcp.inputs.huggingface_numbers import read_numbers
 
 _ACTIVATIONS: Mapping[str, Activation] = {
     "silu": "silu",
@@ -32,10 +33,14 @@ _OFF: tuple[Any, ...] = (None, False, 0, 0.0, "", [], {})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HfModel:
-    """What a config describes. `findings` name every key that the architecture does not hold."""
+    """What a config describes. `findings` name every key that the architecture does not hold.
+
+    `numbers`: trainer arguments of what changes neither memory nor time and yet is the model.
+    """
 
     model_type: str
     architecture: Architecture
+    numbers: Mapping[str, Any]
     findings: tuple[Finding, ...]
 
 
@@ -254,4 +259,6 @@ def read_hf_config(document: Mapping[str, Any], name: str, where: str, *, seq_le
         attention_dropout=config.fraction("attention_dropout"),
         **fixed,
     )
-    return HfModel(model_type=config.model_type, architecture=architecture, findings=(*outer, *_key_findings(config, told)))
+    numbers = read_numbers(config, architecture)
+    findings = (*outer, *_key_findings(config, told), *numbers.findings(tuple(told)))
+    return HfModel(model_type=config.model_type, architecture=architecture, numbers=numbers.arguments, findings=findings)

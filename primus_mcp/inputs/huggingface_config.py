@@ -38,6 +38,8 @@ class ModelClass(_Record):
     """One `model_type`: what its code fixes, what it takes for absent keys, how it names its parts."""
 
     defaults: dict[str, Any]
+    numbers: dict[str, Any] = {}
+    not_carried: list[str] = []
     fixed: dict[str, Any] = {}
     attention_bias: Literal["qkv", "qkvo"] | None = None
     window: WindowRule = "none"
@@ -59,6 +61,7 @@ class ModelClasses(_Record):
     no_cost: dict[str, str]
     left_out: dict[str, str]
     refused: dict[str, Refusal]
+    not_carried: dict[str, list[Any]]
     families: Annotated[dict[str, ModelClass], Field(min_length=1)]
 
 
@@ -103,9 +106,10 @@ class HfConfig:
         self.used.add(key)
         if key in self.document:
             return self.document[key]
-        if key in self.family.defaults:
-            self.filled[key] = self.family.defaults[key]
-            return self.family.defaults[key]
+        for values in (self.family.defaults, self.family.numbers):
+            if key in values:
+                self.filled[key] = values[key]
+                return values[key]
         return None
 
     def count(self, key: str, minimum: int = 1) -> int:
@@ -134,10 +138,12 @@ class HfConfig:
     def number(self, key: str) -> float | None:
         """A number above 0, or null."""
         value = self.raw(key)
-        if value is None:
-            return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-            raise self.refuse(key, f"is {shown(value)}", "write a number above 0")
+        return None if value is None else self.as_number(key, value)
+
+    def as_number(self, key: str, value: object, *, zero: bool = False) -> float:
+        """A value found under the key as a finite number above 0, or of at least 0. Raises InputError."""
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_COUNT or (value == 0 and not zero):
+            raise self.refuse(key, f"is {shown(value)}", f"write a number {'of at least' if zero else 'above'} 0")
         return float(value)
 
     def fraction(self, key: str) -> float:

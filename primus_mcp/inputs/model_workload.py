@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -129,7 +129,10 @@ def architecture_arguments(arch: Architecture) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRun:
-    """A model and how it is run. `vocab_size`: entries of its tokenizer; `tokenizer`: its Hugging Face id, None where unknown."""
+    """A model and how it is run. `vocab_size`: entries of its tokenizer; `tokenizer`: its Hugging Face id, None where unknown.
+
+    `numbers`: arguments of the model that change neither memory nor time, as far as they are known.
+    """
 
     name: str
     architecture: Architecture
@@ -138,6 +141,7 @@ class ModelRun:
     seq_length: int
     gbs: int
     mbs: int
+    numbers: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _overrides(run: ModelRun, presets: Mapping[str, Any]) -> dict[str, Any]:
@@ -153,7 +157,7 @@ def _overrides(run: ModelRun, presets: Mapping[str, Any]) -> dict[str, Any]:
         wanted |= {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": run.tokenizer}
     sizes = {"micro_batch_size": run.mbs, "global_batch_size": run.gbs, "seq_length": run.seq_length}
     moe = {"moe_grouped_gemm": True, "moe_permute_fusion": True, "moe_token_dispatcher_type": "alltoall"} if arch.experts else {}
-    changed = {key: value for key, value in (wanted | moe).items() if key not in known or known[key] != value}
+    changed = {key: value for key, value in {**wanted, **moe, **run.numbers}.items() if key not in known or known[key] != value}
     return {**sizes, **_RUN, "vocab_size": run.vocab_size - 1, **changed, "expert_model_parallel_size": 1}
 
 
