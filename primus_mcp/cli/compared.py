@@ -5,40 +5,51 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from primus_mcp.cli.performance import band_of, performance_document, project
 from primus_mcp.cli.projected import Projected, print_documents, resolve_projection
 from primus_mcp.errors import InputError, PrimusMcpError
 from primus_mcp.units import bytes_to_gb, seconds_to_ms
 
+if TYPE_CHECKING:
+    from primus_mcp.projection.memory import MemoryProjection
+
 _WHAT_IF = "what-if: "
 
 
 def print_table(cases: list[tuple[str, Projected]], backend: Any) -> None:
     """One line a configuration: throughput with its band, bubble, memory, verdict."""
+    from primus_mcp.projection.memory import MEANINGS, cache_note
+
+    beyond = []
     print(f"{'':30} {'tokens/s/GPU':>13} {'band':>17} {'ms':>11} {'MFU':>7} {'bubble':>7} {'GB':>8}  verdict")
     for name, case in cases:
         try:
             found = project(case, backend)
-            memory_gb, verdict = _memory(case)
+            memory = _memory(case)
         except PrimusMcpError as error:
             print(f"{name:30} {error}")
             continue
         band = band_of(case, found)["throughput_band"]
         spread = f"{band[0]:,.0f} to {band[1]:,.0f}" if band else "-"
+        memory_gb = bytes_to_gb(memory.device_bytes)
         numbers = f"{seconds_to_ms(found.iteration_s):11,.1f} {found.mfu:7.1%} {found.bubble_ratio:7.1%} {memory_gb:8.1f}"
-        print(f"{name:30} {found.tokens_per_s_per_gpu:13,.0f} {spread:>17} {numbers}  {verdict.replace('_', ' ')}")
+        print(f"{name:30} {found.tokens_per_s_per_gpu:13,.0f} {spread:>17} {numbers}  {memory.verdict(case.cluster)}")
+        if note := cache_note(memory.fits(case.cluster.hbm_bytes), memory.device_bytes, case.cluster.hbm_bytes):
+            beyond.append(f"{name}: {note}")
     print("band: tokens/s/GPU by the errors of the published runs most like it")
+    print(f"verdict: {'; '.join(f'{found} = {meaning}' for found, meaning in MEANINGS.items())}")
+    print("\n".join(beyond), end="\n" if beyond else "")
 
 
-def _memory(case: Projected) -> tuple[float, str]:
-    """GB of the device, and whether that fits."""
+def _memory(case: Projected) -> MemoryProjection:
+    """Projected, or anchored on a measured run."""
     from primus_mcp.projection.memory import project_memory
 
-    analytic = project_memory(case.workload.architecture, case.config, case.cluster)
-    memory = analytic if case.measured is None else case.measured.memory
-    return bytes_to_gb(memory.device_bytes), memory.fits(case.cluster.hbm_bytes)
+    if case.measured is not None:
+        return case.measured.memory
+    return project_memory(case.workload.architecture, case.config, case.cluster)
 
 
 def _documents(cases: list[tuple[str, Projected]], backend: Any) -> Iterator[dict[str, Any]]:
@@ -46,12 +57,19 @@ def _documents(cases: list[tuple[str, Projected]], backend: Any) -> Iterator[dic
     for name, case in cases:
         try:
             document = performance_document(case, backend)
-            memory_gb, verdict = _memory(case)
+            memory = _memory(case)
         except PrimusMcpError as error:
             yield {"schedule": name.removeprefix(_WHAT_IF), "what_if": name.startswith(_WHAT_IF), "error": str(error)}
             continue
         named = {"schedule": name.removeprefix(_WHAT_IF), "what_if": name.startswith(_WHAT_IF)}
-        yield {**named, **document, "memory_gb": memory_gb, "verdict": verdict}
+        told = {
+            "memory_gb": bytes_to_gb(memory.device_bytes),
+            "verdict": memory.verdict(case.cluster),
+            "verdict_text": memory.verdict_text(case.cluster),
+            "fits_physically": memory.fits(case.cluster.hbm_bytes),
+            "within_margin": memory.device_bytes <= case.cluster.memory_cap_bytes,
+        }
+        yield {**named, **document, **told}
 
 
 def compare_schedules(arguments: argparse.Namespace, case: Projected) -> None:

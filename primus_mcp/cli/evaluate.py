@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from primus_mcp.cli.common import add_cluster_arguments, add_engine_arguments, add_workload_arguments, knob_values
 from primus_mcp.cli.evaluator_options import add_evaluator_arguments
 from primus_mcp.errors import InputError
+from primus_mcp.units import GIB
 
 if TYPE_CHECKING:
     from primus_mcp.evaluation.result import EvaluationResult
+    from primus_mcp.inputs.hardware import Cluster
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,11 +58,11 @@ def run(arguments: argparse.Namespace) -> int:
         print(result.model_dump_json(indent=2))
     else:
         tell_notes(problem)
-        _print(result)
+        _print(result, problem.target.cluster)
     return EXIT_OK if result.legal and result.within_margin else EXIT_NOTHING_FITS
 
 
-def _print(result: EvaluationResult) -> None:
+def _print(result: EvaluationResult, cluster: Cluster) -> None:
     if not result.legal:
         print(f"illegal: {result.reason}")
         return
@@ -68,9 +70,7 @@ def _print(result: EvaluationResult) -> None:
     degrees = " ".join(f"{name.upper()} {resolved[name]}" for name in ("tp", "pp", "ep", "cp", "vpp", "mbs", "gbs"))
     print(f"configuration   {degrees}, schedule {resolved['schedule']}, recompute {resolved['recompute_granularity']}")
     print(f"replicas        dp {result.dp}, expert dp {result.expert_dp}, {result.micro_batches} micro-batches")
-    print(
-        f"memory          {result.memory_per_gpu_gb:.1f} GB on the worst rank, at most {result.memory_upper_gb:.1f} GB: {_verdict(result)}"
-    )
+    print(f"memory          worst rank {_verdict(result, cluster)}")
     _breakdown(result.memory_breakdown, "GB")
     if result.tokens_per_s_per_gpu is not None:
         print(f"throughput      {result.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {result.iteration_ms:,.0f} ms an iteration")
@@ -91,9 +91,17 @@ def _print(result: EvaluationResult) -> None:
         print(f"- {warning.code}: {warning.text}")
 
 
-def _verdict(result: EvaluationResult) -> str:
-    physical = (result.fits_physically or "unknown").replace("_", " ")
-    return f"{physical}, {'within' if result.within_margin else 'over'} the safety margin"
+def _verdict(result: EvaluationResult, cluster: Cluster) -> str:
+    """What is compared with what; the reason alone where a run, not an estimate, decided."""
+    from primus_mcp.projection.memory import verdict_text
+
+    if result.memory_per_gpu_gb is None:
+        return f"{result.verdict or 'unknown'}: {result.reason or 'no figure'}"
+    estimate = result.memory_per_gpu_gb * GIB
+    if result.within_margin is False and estimate <= cluster.memory_cap_bytes:
+        return f"{result.verdict}: {result.reason}"
+    upper = None if result.memory_upper_gb is None else result.memory_upper_gb * GIB
+    return verdict_text(result.fits_physically, estimate, upper, cluster.memory_cap_bytes, cluster.hbm_bytes)
 
 
 def _breakdown(parts: Mapping[str, float] | None, unit: str) -> None:

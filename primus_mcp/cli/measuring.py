@@ -183,8 +183,7 @@ def memory_lines(found: Measured, cluster: Cluster) -> list[str]:
         a, b = bytes_to_gb(simulated), bytes_to_gb(measured)
         if max(abs(a), abs(b)) >= SHOWN_GB:
             lines.append(f"{name:32} {a:12,.3f} {b:12,.3f} {b - a:+12,.3f}")
-    verdict = found.memory.fits(cluster.hbm_bytes).replace("_", " ")
-    return [*lines, comparison_lines(found)[1], f"memory          at most {bytes_to_gb(found.memory.upper_bytes):.1f} GB: {verdict}"]
+    return [*lines, comparison_lines(found)[1], f"memory          {found.memory.verdict_text(cluster)}"]
 
 
 def _off(simulated: float, measured: float) -> str:

@@ -9,7 +9,7 @@ from primus_mcp.evaluation.digest import plain
 from primus_mcp.evaluation.result import ResultWarning
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
-from primus_mcp.projection.memory import MemoryProjection
+from primus_mcp.projection.memory import WORDS, MemoryProjection
 from primus_mcp.projection.performance import PerformanceProjection
 from primus_mcp.units import bytes_to_gb, seconds_to_ms
 
@@ -34,14 +34,13 @@ AT_EXPERT_LOAD = "memory_at_expert_load"
 """Code of the warning that says what a hotter expert rank needs."""
 FITS_ONLY_BALANCED = "fits_only_balanced"
 """Code of the same warning where that rank fits less surely than the estimate at the first of those loads."""
-_SURENESS = ("does_not_fit", "at_risk", "fits")
 
 
 def load_text(config: TrainingConfig, loads: Mapping[float, MemoryProjection], cluster: Cluster) -> str:
     """What the answer says about the balance of a mixture of experts."""
     priced = "forced to be balanced" if config.forced_balance else f"priced at {config.expert_load_imbalance:g} times the mean"
     found = [
-        f"{bytes_to_gb(memory.device_bytes):.1f} GB at {load:g} times the mean ({memory.fits(cluster.hbm_bytes).replace('_', ' ')})"
+        f"{bytes_to_gb(memory.device_bytes):.1f} GB at {load:g} times the mean ({memory.verdict(cluster)})"
         for load, memory in loads.items()
     ]
     return f"expert load is {priced}; with a hotter rank the worst one needs {', '.join(found)}"
@@ -51,7 +50,7 @@ def load_warning(
     config: TrainingConfig, memory: MemoryProjection, loads: Mapping[float, MemoryProjection], cluster: Cluster
 ) -> ResultWarning:
     """`load_text` as a warning; its code says whether the first of the loads changes the verdict."""
-    own, hotter = (_SURENESS.index(found.fits(cluster.hbm_bytes)) for found in (memory, loads[min(loads)]))
+    own, hotter = (WORDS.index(found.verdict(cluster)) for found in (memory, loads[min(loads)]))
     return ResultWarning(code=FITS_ONLY_BALANCED if hotter < own else AT_EXPERT_LOAD, text=load_text(config, loads, cluster))
 
 

@@ -19,7 +19,7 @@ from primus_mcp.inputs.cluster_file import BenchmarkHost
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
-from primus_mcp.projection.memory import memory_by_load, project_memory
+from primus_mcp.projection.memory import Fit, cache_note, memory_by_load, project_memory
 from primus_mcp.projection.ops.backend import GemmBackend, gemm_model
 from primus_mcp.projection.performance import project_performance
 from primus_mcp.projection.placement import Placement, place
@@ -167,14 +167,15 @@ class Evaluator(ABC):
         return seconds_to_ms(tokens / (tokens_per_s_per_gpu * self.cluster.world_size))
 
 
-def over_margin(cluster: Cluster, memory_bytes: float) -> str | None:
-    """The reason of a trial that needs more memory than the margin leaves, or None."""
+def over_margin(cluster: Cluster, memory_bytes: float, fit: Fit | None = None) -> str | None:
+    """The reason of a trial that needs more memory than the margin leaves, or None. `fit`: the verdict against the GPU."""
     if memory_bytes <= cluster.memory_cap_bytes:
         return None
+    note = cache_note(fit, memory_bytes, cluster.hbm_bytes)
     return (
         f"needs {bytes_to_gb(memory_bytes):.1f} GB/GPU, {bytes_to_gb(memory_bytes - cluster.memory_cap_bytes):.1f} GB more than the cap of "
         f"{bytes_to_gb(cluster.memory_cap_bytes):.1f} GB (HBM {bytes_to_gb(cluster.hbm_bytes):.1f} GB x (1 - margin "
-        f"{cluster.memory_safety_margin:g}))"
+        f"{cluster.memory_safety_margin:g}))" + (f"; {note}" if note else "")
     )
 
 
@@ -220,7 +221,7 @@ class MemoryRealEvaluator(Evaluator):
     def _memory(self, config: TrainingConfig) -> tuple[dict[str, Any], str | None]:
         memory = project_memory(self.workload.architecture, config, self.cluster)
         loads = memory_by_load(self.workload.architecture, config, self.cluster)
-        reason = over_margin(self.cluster, memory.device_bytes)
+        reason = over_margin(self.cluster, memory.device_bytes, memory.fits(self.cluster.hbm_bytes))
         fields = {**memory_fields(memory, self.cluster), "within_margin": reason is None, "reason": reason}
         if loads:
             fields["memory_at_expert_load_gb"] = {f"{load:g}": bytes_to_gb(found.device_bytes) for load, found in loads.items()}

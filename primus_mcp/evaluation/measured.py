@@ -253,7 +253,7 @@ class MeasuredEvaluator(FullEvaluator):
         except MeasurementError as error:
             if error.failure != "out_of_memory":
                 raise
-            fields |= {"within_margin": False, "reason": str(error), "source": "benchmark"}
+            fields |= {"within_margin": False, "fits_physically": "does_not_fit", "reason": str(error), "source": "benchmark"}
             return self.result(trial, config, placement, **fields)
         self._known[kernels] = found.artefact
         return self._told(self.result(trial, config, placement, **self._fields(found)), found)

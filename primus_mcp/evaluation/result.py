@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from primus_mcp.projection.memory.verdict import Fit, Word, word
+
 Source = Literal["memory_only", "simulate", "benchmark", "both"]
 Fidelity = Literal["synthetic", "heuristic", "simulate", "benchmark", "primus"]
-Fit = Literal["fits", "at_risk", "does_not_fit"]
 OUTSIDE_POLICY = "policy"
 """Code of the warning that searches leave out what was priced."""
 
@@ -72,3 +73,8 @@ class EvaluationResult(_Record):
     within_margin: bool | None = Field(default=None, description="estimate <= HBM * (1 - margin): the constraint of the search")
     confidence: str | None = Field(default=None, description="error band of the numbers and where it comes from")
     warnings: list[ResultWarning] = Field(default_factory=list)
+
+    @property
+    def verdict(self) -> Word | Literal["illegal"] | None:
+        """What became of it in one word; None: its memory is not known."""
+        return word(self.fits_physically, within_cap=self.within_margin) if self.legal else "illegal"

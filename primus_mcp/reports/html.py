@@ -23,6 +23,7 @@ from primus_mcp.reports.html_sweep import sweep_section
 from primus_mcp.reports.page_charts import FRONT, MEMORY, RANKS, SEARCH, TIME, TRIALS, page_charts
 from primus_mcp.reports.part_words import part_text
 from primus_mcp.reports.sweep_text import configuration_text
+from primus_mcp.reports.tables import verdict
 from primus_mcp.trials.log import TrialRecord
 
 REPORT_NAME = "report.html"
@@ -97,10 +98,9 @@ def table_row(record: TrialRecord) -> list[Any]:
     r = record.result
     share = [round(value * 100, 2) if known(value) else None for value in (r.mfu, r.bubble_ratio)]
     rate = r.tokens_per_s_per_gpu if is_candidate(r) else None
-    fits = "illegal" if not r.legal else (r.fits_physically or "").replace("_", " ")
     what = configuration_text(r, record.trial) if r.resolved else json.dumps(record.trial)
     texts = (None if text is None else text[:MOST_TEXT] for text in (what, record.origin, record.label, r.reason))
-    return [record.trial_id, rate, r.memory_per_gpu_gb, *share, fits, *texts]
+    return [record.trial_id, rate, r.memory_per_gpu_gb, *share, verdict(r), *texts]
 
 
 def _trials(source: ReportSource) -> str:

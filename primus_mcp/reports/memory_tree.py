@@ -61,12 +61,8 @@ def memory_lines(memory: MemoryProjection, cluster: Cluster) -> list[str]:
         f"{name} {bytes_to_gb(size):.2f}"
         for name, size in (("allocated", worst.allocated_bytes), ("reserved", worst.reserved_bytes), ("device", worst.device_bytes))
     )
-    cap, hbm = bytes_to_gb(cluster.memory_cap_bytes), bytes_to_gb(cluster.hbm_bytes)
-    inside = "within" if memory.device_bytes <= cluster.memory_cap_bytes else "over"
     lines.append(f"worst rank {worst.rank}: {counters} GB, at most {bytes_to_gb(memory.upper_bytes):.2f} GB")
-    lines.append(
-        f"{cluster.gpu.name} has {hbm:.2f} GB: {memory.fits(cluster.hbm_bytes).replace('_', ' ')}; {inside} the cap of {cap:.2f} GB"
-    )
+    lines.append(f"{cluster.gpu.name}, {memory.verdict_text(cluster)}")
     return lines
 
 
@@ -77,6 +73,8 @@ def memory_document(memory: MemoryProjection, cluster: Cluster) -> dict[str, Any
         "memory_upper_gb": bytes_to_gb(memory.upper_bytes),
         "hbm_gb": bytes_to_gb(cluster.hbm_bytes),
         "cap_gb": bytes_to_gb(cluster.memory_cap_bytes),
+        "verdict": memory.verdict(cluster),
+        "verdict_text": memory.verdict_text(cluster),
         "fits_physically": memory.fits(cluster.hbm_bytes),
         "within_margin": memory.device_bytes <= cluster.memory_cap_bytes,
         "worst_rank": memory.worst.rank,

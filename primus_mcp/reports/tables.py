@@ -48,12 +48,8 @@ def _levers(resolved: dict[str, Any]) -> str:
 
 
 def verdict(result: EvaluationResult) -> str:
-    """One word or two on what became of a trial."""
-    if not result.legal:
-        return "illegal"
-    if result.within_margin is False:
-        return "over cap" if result.fits_physically in ("fits", "at_risk") else "too large"
-    return {"fits": "fits", "at_risk": "at risk"}.get(result.fits_physically or "", "")
+    """One word or two on what became of a trial; empty: its memory is not known."""
+    return result.verdict or ""
 
 
 def ranked(records: Sequence[TrialRecord]) -> list[TrialRecord]:

@@ -33,7 +33,7 @@ def evaluated_fields(session: TuningSession, result: EvaluationResult) -> dict[s
     return {
         **{name: getattr(result, name) for name in SHARED_FIELDS},
         "cluster": session.target.cluster.name,
-        "verdict": verdict(result) or ("fits" if result.within_margin else "memory unknown"),
+        "verdict": verdict(result) or "memory unknown",
         "memory_cap_gb": bytes_to_gb(session.target.cluster.memory_cap_bytes),
         "resolved": knobs_of(session, result.resolved),
         "warnings": told_warnings(session, result),

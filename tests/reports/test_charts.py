@@ -111,7 +111,7 @@ def test_the_line_of_the_search_is_the_best_so_far_and_every_trial_is_on_the_cha
     chart = search_curve("s", "t", results)
     assert [(row["x"], row["y"]) for row in rows(chart, "line")] == [(0, 1000.0), (2, 1200.0), (5.5, 1200.0)]
     kinds = [row["kind"] for row in rows(chart, "point") if "kind" in row]
-    assert kinds == ["fits"] * 4 + ["illegal", "does not fit"]
+    assert kinds == ["within the cap"] * 4 + ["illegal", "over the cap"]
     assert [row["text"] for row in rows(chart, "text")] == ["1,200"]
 
 

@@ -31,7 +31,7 @@ from primus_mcp.projection.memory.peak import Peak, schedule_key, stage_peak
 from primus_mcp.projection.memory.persistent import stage_buffers, workspaces_bytes
 from primus_mcp.projection.memory.stage import Stage, pipeline_stages
 from primus_mcp.projection.memory.static import static_memory
-from primus_mcp.projection.memory.verdict import Fit, verdict
+from primus_mcp.projection.memory.verdict import Fit, Word, verdict, verdict_text, word
 from primus_mcp.projection.placement import Placement, place
 
 _STATES = ("weights", "main_gradients", "optimizer_states", "fp8_weight_copies")
@@ -82,6 +82,16 @@ class MemoryProjection:
     def fits(self, usable_bytes: float) -> Fit:
         """Verdict against the usable memory of one GPU. Beyond it by reclaimable cache alone is a risk, not a refusal."""
         return verdict(min(self.device_bytes, self.least_bytes), self.upper_bytes, usable_bytes)
+
+    def verdict(self, cluster: Cluster) -> Word:
+        """Against the cap and the GPU, in one word."""
+        found = word(self.fits(cluster.hbm_bytes), within_cap=self.device_bytes <= cluster.memory_cap_bytes)
+        assert found is not None
+        return found
+
+    def verdict_text(self, cluster: Cluster) -> str:
+        """The same with the figures that it compares."""
+        return verdict_text(self.fits(cluster.hbm_bytes), self.device_bytes, self.upper_bytes, cluster.memory_cap_bytes, cluster.hbm_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from primus_mcp.reports.charts.theme import WIDTH, config, ink
 from primus_mcp.reports.charts.words import known, plural, shown
 
 HEADINGS = {"synthetic": "SYNTHETIC tokens/s/GPU", "heuristic": "HEURISTIC tokens/s/GPU"}
-FITS, ILLEGAL, TOO_LARGE = "fits", "illegal", "does not fit"
+FITS, ILLEGAL, TOO_LARGE = "within the cap", "illegal", "over the cap"
 _LOOKS = {FITS: ("c0", "circle"), ILLEGAL: ("c9", "cross"), TOO_LARGE: ("bad", "triangle-down")}
 _FEET = {ILLEGAL: 8, TOO_LARGE: 20}
 """Pixels above the axis at which refused trials stand."""
