@@ -207,7 +207,8 @@ class Masks:
 
     def _kind_key(self, block: Block) -> tuple[object, ...]:
         c = block.config
-        return "kind", c.pp > 1, c.vpp > 1, c.schedule, c.tp > 1, c.ep > 1, c.etp > 1, c.cp > 1, block.pipeline.get("pp_schedule")
+        pp = c.pp if self.rules.workload.arguments.get("first_last_layers_bf16") else c.pp > 1  # F6 counts the layers of a stage
+        return "kind", pp, c.vpp > 1, c.schedule, c.tp > 1, c.ep > 1, c.etp > 1, c.cp > 1, block.pipeline.get("pp_schedule")
 
     def _shape_key(self, block: Block, batch: int) -> tuple[object, ...]:
         c = block.config

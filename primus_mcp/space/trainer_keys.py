@@ -13,7 +13,7 @@ from primus_mcp.inputs.trainer_arguments import read_training
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.space.knobs import TrialConfig
-from primus_mcp.space.pipeline_keys import pipeline_keys
+from primus_mcp.space.pipeline_keys import depths, pipeline_keys
 
 FULL_PRECISION_OPTIMIZER: dict[str, Any] = {
     "use_precision_aware_optimizer": False,
@@ -154,6 +154,28 @@ def _precision_keys(trial: TrialConfig, workload: Workload, other: Mapping[str, 
     return keys
 
 
+def _dependent_keys(trial: TrialConfig, workload: Workload, keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys of the workload that other keys of the trial rule out: they are switched off, so that the trial runs without them."""
+    a = {**workload.arguments, **keys}
+    off: dict[str, Any] = {}
+    tp, vpp = a.get("tensor_model_parallel_size"), depths(trial, workload.baseline)[1]
+    if trial.tp is not None and a.get("tp_comm_overlap") and (tp == 1 or not a.get("sequence_parallel")):
+        off["tp_comm_overlap"] = False  # T13
+    if keys and a.get("overlap_p2p_comm_warmup_flush") and vpp == 1:
+        off["overlap_p2p_comm_warmup_flush"] = False  # B7
+    gathers = vpp > 1 and a.get("overlap_param_gather") and a.get("use_distributed_optimizer")
+    if keys and a.get("overlap_param_gather_with_optimizer_step") and not gathers:
+        off["overlap_param_gather_with_optimizer_step"] = False  # O2
+    saves = a.get("use_torch_fsdp2") and tp == 1 and a.get("pipeline_model_parallel_size") == 1
+    if keys and a.get("ckpt_format") == "torch_dcp" and not saves:
+        off["ckpt_format"] = "torch_dist"  # O6
+    if keys.get("fp8_param_gather") is False and a.get("reuse_grad_buf_for_mxfp8_param_ag"):
+        off["reuse_grad_buf_for_mxfp8_param_ag"] = False  # F20
+    if "fp4" in keys and a.get("fp4_param"):
+        off["fp4_param"] = False  # F4
+    return off
+
+
 def trainer_keys(trial: TrialConfig, workload: Workload) -> dict[str, Any]:
     """The trainer keys that a trial changes, against the workload's resolved arguments; empty for the workload itself.
 
@@ -166,6 +188,7 @@ def trainer_keys(trial: TrialConfig, workload: Workload) -> dict[str, Any]:
         keys["cross_entropy_fusion_impl"] = "te"
     keys |= _optimizer_keys(trial) | pipeline_keys(trial, workload)
     keys |= _overlap_keys(trial)
+    keys |= _dependent_keys(trial, workload, keys)
     arguments = workload.arguments
     return {key: value for key, value in keys.items() if _differs(arguments.get(key, _ABSENT), value)}
 

@@ -9,6 +9,7 @@ import pytest
 from rule_example import Example
 from rule_examples_levers import EXAMPLES as LEVERS
 from rule_examples_shape import EXAMPLES as SHAPE
+from rule_examples_static import EXAMPLES as STATIC
 from space_cases import make_workload, nodes
 
 from primus_mcp.space.knobs import TrialConfig
@@ -17,7 +18,7 @@ from primus_mcp.space.rules import RULES, Case
 from primus_mcp.space.rules.precision import linear_widths
 from primus_mcp.space.trainer_keys import resolve
 
-EXAMPLES = SHAPE + LEVERS
+EXAMPLES = SHAPE + LEVERS + STATIC
 
 
 def _judge(example: Example, *, mended: bool) -> Legality:

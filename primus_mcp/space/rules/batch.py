@@ -31,6 +31,15 @@ def _rampup(case: Case) -> str | None:
     return None
 
 
+@book.hard("B3", megatron("training/arguments.py:994-1004"), "a run is counted in iterations or in samples")
+def _one_count(case: Case) -> str | None:
+    a = case.arguments
+    keys = ("rampup_batch_size", "train_samples", "lr_decay_samples", "lr_warmup_samples")
+    if a.get("train_iters") and (counted := [key for key in keys if a.get(key)]):
+        return f"train_iters {a['train_iters']} excludes {', '.join(counted)}; set train_iters to null and train_samples, or leave them out"
+    return None
+
+
 @book.hard("B8", megatron("training/arguments.py:1067"), "positions cover the sequence")
 def _positions(case: Case) -> str | None:
     positions, seq = case.arch.max_position_embeddings, case.arch.seq_length

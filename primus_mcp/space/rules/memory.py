@@ -2,9 +2,47 @@
 
 from __future__ import annotations
 
-from primus_mcp.space.rules.base import Case, RuleBook, megatron
+from primus_mcp.space.rules.base import Case, RuleBook, megatron, primus
 
 book = RuleBook()
+
+
+MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
+"""What selective recomputation knows."""
+
+
+@book.hard("R5", megatron("core/transformer/transformer_config.py:1316-1331"), "recompute_modules are ones that the trainer knows")
+def _known_modules(case: Case) -> str | None:
+    recompute = case.config.recompute
+    if recompute.granularity != "selective":
+        return None
+    unknown = [module for module in recompute.modules if module not in MODULES]
+    return f"{len(unknown)} recompute_modules are unknown: {', '.join(unknown)}; known: {', '.join(MODULES)}" if unknown else None
+
+
+@book.hard("R6", megatron("core/transformer/transformer_config.py:1333-1359"), "recompute_modules are ones that the model has")
+def _present_modules(case: Case) -> str | None:
+    """The workload's own moe_shared_expert_overlap counts, whatever a dispatcher of the trial does with it."""
+    recompute, experts = case.config.recompute, case.arch.experts
+    if recompute.granularity != "selective":
+        return None
+    if "moe_act" in recompute.modules and not case.arguments.get("moe_grouped_gemm"):
+        return f"recompute_modules moe_act ({experts.num_experts if experts else 0} experts) needs moe_grouped_gemm true"
+    if "mla_up_proj" in recompute.modules and case.arch.latent_attention is None:
+        return f"recompute_modules mla_up_proj needs latent attention, none of the {case.arch.num_layers} layers has it"
+    overlapped = case.workload.arguments.get("moe_shared_expert_overlap")
+    if "shared_experts" in recompute.modules and overlapped and experts is not None and experts.shared_expert_ffn_hidden_size:
+        width = experts.shared_expert_ffn_hidden_size
+        return f"recompute_modules shared_experts (width {width}) needs moe_shared_expert_overlap false, it is true"
+    return None
+
+
+@book.hard("R10", primus("backends/megatron/patches/recompute_layer_patches.py:58-112"), "recompute_layer_ids need full recompute")
+def _layer_ids(case: Case) -> str | None:
+    ids, granularity = case.arguments.get("recompute_layer_ids"), case.arguments.get("recompute_granularity")
+    if ids is not None and granularity != "full":
+        return f"recompute_layer_ids {str(ids)[:40]} need recompute_granularity full, it is {granularity or 'none'}"
+    return None
 
 
 @book.hard("R7", megatron("core/transformer/transformer_config.py:1361-1373"), "FP8 with recomputed activation or norm: not delayed")

@@ -26,6 +26,20 @@ def _expert_world(case: Case) -> str | None:
     return None
 
 
+@book.hard("W4", megatron("core/parallel_state.py:813"), "use_tp_pp_dp_mapping with PP > 1: expert replicas = dense replicas")
+def _mapping(case: Case) -> str | None:
+    c = case.config
+    if not case.arguments.get("use_tp_pp_dp_mapping") or c.pp == 1 or not case.dp:
+        return None
+    replicas = case.world // (c.etp * c.ep * c.pp)
+    if replicas != case.dp:
+        return (
+            f"use_tp_pp_dp_mapping at PP {c.pp} needs as many replicas of experts ({case.world} / (ETP {c.etp} x EP {c.ep} x PP) ="
+            f" {replicas}) as of the rest ({case.dp}); set use_tp_pp_dp_mapping false"
+        )
+    return None
+
+
 @book.hard("T1", megatron("core/transformer/transformer_config.py:1019"), "attention heads are a multiple of TP")
 def _heads(case: Case) -> str | None:
     if case.arch.num_attention_heads % case.config.tp:
@@ -71,6 +85,16 @@ def _sequence_parallel(case: Case) -> str | None:
     if c.sequence_parallel and c.tp > 1 and seq % c.cp == 0 and (seq // c.cp) % c.tp:
         return f"sequence {seq} / CP {c.cp} = {seq // c.cp} is not a multiple of TP {c.tp} (sequence parallelism)"
     return None
+
+
+@book.hard("T13", megatron("training/arguments.py:1153"), "overlapped TP communication needs sequence parallelism")
+def _overlapped_tp(case: Case) -> str | None:
+    """Off at TP 1 as well: the trainer turns sequence parallelism off there before it asks."""
+    c = case.config
+    if not case.arguments.get("tp_comm_overlap") or c.sequence_parallel:
+        return None
+    remedy = "set tp_comm_overlap false" if c.tp == 1 else "set sequence_parallel true"
+    return f"tp_comm_overlap at TP {c.tp} needs sequence parallelism, it is off; {remedy}"
 
 
 @book.hard("T16", primus("backends/megatron/core/extensions/primus_turbo.py:1036"), "use_turbo_gemm needs TP 1")

@@ -41,6 +41,31 @@ def _virtual(case: Case) -> str | None:
     return None
 
 
+@book.hard("L8", megatron("core/transformer/transformer_config.py:1414"), "first and last stages are given, or counted with their ends")
+def _one_way_to_split(case: Case) -> str | None:
+    a = case.arguments
+    ends = [key for key in ("decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers") if a.get(key) is not None]
+    others = [key for key in ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split") if a.get(key)]
+    if not ends:
+        return None
+    if others:
+        return f"{ends[0]} {a[ends[0]]} excludes {len(others)} keys that are set: {', '.join(others)}"
+    per_stage = a.get("num_layers_per_virtual_pipeline_stage")
+    if per_stage is not None:
+        return (
+            f"{ends[0]} {a[ends[0]]} excludes num_layers_per_virtual_pipeline_stage {per_stage}; use num_virtual_stages_per_pipeline_rank"
+        )
+    return None
+
+
+@book.hard("B7", megatron("core/model_parallel_config.py:442"), "overlapped warm-up flush needs overlapped stage-to-stage transfer")
+def _warmup_flush(case: Case) -> str | None:
+    c = case.config
+    if case.arguments.get("overlap_p2p_comm_warmup_flush") and not c.overlap_p2p:
+        return f"overlap_p2p_comm_warmup_flush needs overlap_p2p_comm true and VPP > 1, VPP is {c.vpp}"
+    return None
+
+
 @book.hard("L12", megatron("core/transformer/transformer_config.py:1427-1444"), "a layout excludes other splits")
 def _layout_alone(case: Case) -> str | None:
     if case.config.pipeline_layout is None:

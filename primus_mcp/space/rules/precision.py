@@ -10,6 +10,7 @@ _VALIDATION = "backends/megatron/patches/args/rocm_arg_validation.py"
 FP8_WIDTH = 16
 FP8_ROWS = 8
 MXFP8_WIDTH = 32
+FP4_RECIPES = ("nvfp4", "mxfp4")
 
 
 @book.hard("F2", megatron("training/arguments.py:886"), "fp8 and fp4 exclude each other")
@@ -24,6 +25,68 @@ def _param_gather(case: Case) -> str | None:
     c = case.config
     if case.arguments.get("fp8_param_gather") and (c.fp8 is None or not (c.use_distributed_optimizer or c.use_torch_fsdp2)):
         return f"fp8_param_gather at DP {case.dp} needs fp8 (it is {c.fp8}) and use_distributed_optimizer true"
+    return None
+
+
+@book.hard("F4", megatron("training/arguments.py:890-895"), "weights kept in fp4 need fp4")
+def _fp4_weights(case: Case) -> str | None:
+    if case.arguments.get("fp4_param") and not case.arguments.get("fp4"):
+        return f"fp4_param true needs fp4, it is {case.arguments.get('fp4')} (fp8 is {case.config.fp8}); set fp4_param false"
+    return None
+
+
+@book.hard("F5", primus("backends/megatron/core/fp4_utils.py:249-274"), "fp4_recipe is one that Primus has")
+def _fp4_recipe(case: Case) -> str | None:
+    fp4, recipe = case.arguments.get("fp4"), case.arguments.get("fp4_recipe")
+    if fp4 and recipe not in (None, *FP4_RECIPES):
+        return f"fp4 {fp4}: fp4_recipe {recipe} is none of the {len(FP4_RECIPES)} that Primus has: {', '.join(FP4_RECIPES)}"
+    return None
+
+
+@book.hard(
+    "F6", megatron("core/transformer/transformer_config.py:1083-1112"), "first and last layers in BF16: no delayed scaling, one stage"
+)
+def _bf16_ends(case: Case) -> str | None:
+    c, a = case.config, case.arguments
+    if c.fp8 is None or not a.get("first_last_layers_bf16"):
+        return None
+    if c.fp8_recipe == "delayed":
+        return f"first_last_layers_bf16 with fp8 {c.fp8} needs a recipe other than delayed; use tensorwise, blockwise or mxfp8"
+    most = case.arch.num_layers // c.pp
+    for key in ("num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"):
+        layers = a.get(key)
+        if layers is not None and not 0 <= layers <= most:
+            return f"{key} {layers} exceeds the {most} layers of a stage ({case.arch.num_layers} layers / PP {c.pp})"
+    return None
+
+
+@book.hard("F9", primus(_VALIDATION + ":151-172"), "Turbo GEMM in fp4 takes the mxfp4 recipe")
+def _turbo_fp4(case: Case) -> str | None:
+    a, recipe = case.arguments, case.arguments.get("fp4_recipe")
+    if not a.get("fp4") or not a.get("use_turbo_gemm"):
+        return None
+    if recipe != "mxfp4":
+        return f"use_turbo_gemm at TP {case.config.tp} with fp4 {a['fp4']} needs fp4_recipe mxfp4, it is {recipe or 'nvfp4'}"
+    if a.get("fp4_use_native_te_autocast"):
+        return f"use_turbo_gemm at TP {case.config.tp} with fp4 {a['fp4']} needs fp4_use_native_te_autocast false, it is true"
+    return None
+
+
+@book.hard("F14", turbo("ops/grouped_gemm_fp4.py:135"), "Turbo grouped GEMM in mxfp4: widths are multiples of 32")
+def _grouped_fp4(case: Case) -> str | None:
+    a, c, experts = case.arguments, case.config, case.arch.experts
+    if experts is None or not a.get("fp4") or a.get("fp4_recipe") != "mxfp4" or c.grouped_gemm != "turbo" or not case.arch.is_moe:
+        return None
+    for name, width in (("hidden size", case.arch.hidden_size), ("expert FFN width", experts.expert_ffn_hidden_size)):
+        if width % MXFP8_WIDTH:
+            return f"mxfp4 with use_turbo_grouped_gemm: {name} {width} is not a multiple of {MXFP8_WIDTH}"
+    return None
+
+
+@book.hard("F20", megatron("core/distributed/distributed_data_parallel_config.py:169"), "reused gradient buffers need gathered FP8 weights")
+def _reused_buffer(case: Case) -> str | None:
+    if case.arguments.get("reuse_grad_buf_for_mxfp8_param_ag") and not case.arguments.get("fp8_param_gather"):
+        return f"reuse_grad_buf_for_mxfp8_param_ag (fp8 is {case.config.fp8}) needs fp8_param_gather true, it is false"
     return None
 
 
