@@ -15,7 +15,7 @@ from primus_mcp.evaluation.evaluators import Evaluator
 from primus_mcp.evaluation.rank import Ranking, is_candidate, rank
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports import summary as summaries
-from primus_mcp.reports.best import best_block, exports_block
+from primus_mcp.reports.best import best_block, exports_block, proof_line
 from primus_mcp.reports.charts.render import ChartError, picture
 from primus_mcp.reports.charts.trials import trials_picture
 from primus_mcp.reports.measured import MeasuredComparison, compare_with_measured
@@ -26,7 +26,7 @@ from primus_mcp.space.axes import with_pins
 from primus_mcp.space.knobs import KnobValue, TrialConfig, set_knobs
 from primus_mcp.space.overlay import exports, overlay_yaml
 from primus_mcp.trials.budget import MAX_EVALUATIONS, SEED_BUDGET, Budget, BudgetExhaustedError, Spending
-from primus_mcp.trials.journal import Cancelled, Done, Journal, Reserved, done_keys
+from primus_mcp.trials.journal import Cancelled, Done, Journal, Reserved, Swept, done_keys
 from primus_mcp.trials.log import Digests, Origin, TrialLog, TrialRecord
 from primus_mcp.trials.reprice import reprice_log
 from primus_mcp.trials.scratchpad import Scratchpad
@@ -195,8 +195,16 @@ class TuningSession:
 
     def seed_plan(self) -> Iterator[Seed]:
         """The search's own plan for this workload and cluster, fed back with what its seeds turned out to be."""
-        axes = self.target.axes.model_dump()
-        return seed_plan(self.workload, self.target.cluster, score=self.score, fits=self.evaluator.fits, axes=axes, pins=self.pins)
+        rules = self.evaluator.rules
+        return seed_plan(
+            self.workload,
+            self.target.cluster,
+            score=self.score,
+            fits=self.evaluator.fits,
+            axes=rules.axes,
+            pins=rules.pins,
+            allow_policy=rules.allow_policy,
+        )
 
     def score(self, trial: TrialConfig) -> float | None:
         """Tokens/s/GPU of a trial in the log that is legal and inside the margin; None for any other."""
@@ -248,6 +256,14 @@ class TuningSession:
         """State of every budget."""
         return self.budget.status(self.journal.events())
 
+    def proof(self) -> Swept | None:
+        """The last sweep under the digests of this session, where it proved a trial that stands in the log to be the fastest."""
+        if self.evaluator.fidelity != "simulate":
+            return None
+        found = [event for event in self.journal.events() if isinstance(event, Swept) and event.digests == self.digests]
+        ids = {record.trial_id for record in self.log.records()}
+        return found[-1] if found and found[-1].proven and found[-1].trial_id in ids else None
+
     def best(self) -> Ranking:
         """The best trial so far, see evaluation/rank.py."""
         records = self.log.records()
@@ -285,7 +301,7 @@ class TuningSession:
         baseline = summaries.baseline_of(records, self.pins)
         cost = cost_of(record.result, self.target.cluster.gpu.name, self.target.price)
         before = baseline.result if baseline else None
-        text = best_block(record.result, trial=record.trial, baseline=before, note=ranking.note, cost=cost)
+        text = best_block(record.result, trial=record.trial, baseline=before, note=ranking.note, cost=cost, proof=proof_line(self.proof()))
         if record.result.fidelity == "synthetic":
             return text
         lines = exports(self.workload, TrialConfig.model_validate(record.trial))

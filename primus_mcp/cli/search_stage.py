@@ -39,15 +39,15 @@ def add_model_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--llm-base-url", metavar="URL", help="endpoint of the language model, OpenAI-compatible")
 
 
-def find_model(arguments: argparse.Namespace, session: TuningSession) -> LanguageModel | None:
-    """The language model to search with; None where there is none, which is said with the remedy."""
+def find_model(arguments: argparse.Namespace, session: TuningSession, proven: str = "") -> LanguageModel | None:
+    """The language model to search with; None where there is none, which is said with the remedy, and with what was `proven` anyway."""
     from primus_mcp.driver.settings import NoLanguageModelError, env_folders, resolve_language_model
     from primus_mcp.driver.stage import missing_dspy
 
     if arguments.strategy == "coordinate":
         return None
     if (missing := missing_dspy()) is not None:
-        print(NO_AGENT.format(missing), file=sys.stderr)
+        print(NO_AGENT.format(missing) + proven, file=sys.stderr)
         return None
     try:
         return resolve_language_model(
@@ -58,19 +58,24 @@ def find_model(arguments: argparse.Namespace, session: TuningSession) -> Languag
             folders=env_folders(arguments.primus_root),
         )
     except NoLanguageModelError as error:
-        print(NO_MODEL.format(error), file=sys.stderr)
+        print(NO_MODEL.format(error) + proven, file=sys.stderr)
         return None
 
 
 def run_search(arguments: argparse.Namespace, session: TuningSession) -> tuple[StoppedBecause, AgentSummary | None]:
     """Search by the chosen strategy. Ctrl-C ends it; what was evaluated stays."""
     from primus_mcp.cli.live import live_view
+    from primus_mcp.driver.review import no_gain_text, proven_optimum
     from primus_mcp.driver.stage import run_coordinate_stage, run_llm_stage
 
-    model = find_model(arguments, session)
+    optimum = proven_optimum(session)
+    model = find_model(arguments, session, "" if optimum is None else f"; {no_gain_text(optimum)}")
     if model is None and arguments.strategy == "llm":
         return "agent finished", None
     if model is None and arguments.strategy == "auto":
+        if optimum is not None:
+            stage = run_coordinate_stage(session)
+            return stage.end.ending, stage.summary
         print(COORDINATE, file=sys.stderr)
     try:
         with live_view(session, quiet=arguments.quiet) as view:

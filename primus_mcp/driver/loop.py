@@ -23,7 +23,7 @@ MIN_GAIN = 0.005
 MAX_SUMMARY = 2_000
 UNFINISHED = "(the round ended without a summary)"
 SEARCH_BUDGETS = ("max_rounds", "max_proposals", "max_perf_calls", "max_rlm_iterations")
-Ending = Literal["agent finished", "budget exhausted"]
+Ending = Literal["agent finished", "budget exhausted", "optimum proven"]
 
 
 class Observer(Protocol):

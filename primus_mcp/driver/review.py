@@ -10,11 +10,8 @@ from primus_mcp.trials.journal import Event, Round, RoundStarted, Swept
 
 def proven_optimum(session: TuningSession) -> int | None:
     """The trial that a sweep under the digests of this session proved to be the fastest, if it still stands in the log."""
-    if session.evaluator.fidelity != "simulate":
-        return None
-    ids = {record.trial_id for record in session.history()}
-    found = [event for event in session.journal.events() if isinstance(event, Swept) and event.digests == session.digests]
-    return found[-1].trial_id if found and found[-1].proven and found[-1].trial_id in ids else None
+    proof = session.proof()
+    return None if proof is None else proof.trial_id
 
 
 def can_measure(session: TuningSession) -> bool:

@@ -80,7 +80,7 @@ def run_llm_stage(
 def run_coordinate_stage(session: TuningSession, *, observer: Observer | None = None) -> StageEnd:
     """Bottleneck-driven local search under the same budgets; none where a sweep has proven the optimum."""
     optimum = proven_optimum(session)
-    proven = SearchEnd(ending="agent finished", reason=no_gain_text(optimum)) if optimum is not None else None
+    proven = SearchEnd(ending="optimum proven", reason=no_gain_text(optimum)) if optimum is not None else None
     end = proven or coordinate_search(session, observer=observer)
     return StageEnd(end=end, summary=agent_summary(session, end, strategy="coordinate", method="coordinate", model=None))
 

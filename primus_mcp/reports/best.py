@@ -8,6 +8,7 @@ from typing import Any
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.part_words import baseline_warnings, deciding_warnings
 from primus_mcp.space.knobs import knob_text
+from primus_mcp.trials.journal import Swept
 
 BEST_HEADING = "=== BEST CONFIGURATION ==="
 EXPORTS_HEADING = "=== EXPORTS for primus-cli ==="
@@ -26,6 +27,7 @@ def best_block(
     baseline: EvaluationResult | None = None,
     note: str | None = None,
     cost: str | None = None,
+    proof: str | None = None,
 ) -> str:
     """The block of one priced trial. `trial` holds the knobs it sets; what the fixed lines do not show follows as `also`."""
     assert result.resolved is not None and result.tokens_per_s_per_gpu is not None and result.memory_per_gpu_gb is not None
@@ -47,9 +49,17 @@ def best_block(
     lines.append(f"  → memory/GPU   = {result.memory_per_gpu_gb:.1f} GB{_upper(result)}")
     lines += [f"  cost: {cost}"] if cost else []
     lines += [f"  band: {band}"] if (band := band_text(result)) else []
+    lines += [f"  proof: {proof}"] if proof else []
     shown = [*deciding_warnings(result), *baseline_warnings(result, baseline)]
     lines += [f"  note: {text}" for text in (note, *shown, result.confidence) if text]
     return "\n".join(lines)
+
+
+def proof_line(swept: Swept | None) -> str:
+    """What a sweep has proven about a trial of the log; empty without one."""
+    if swept is None:
+        return ""
+    return f"trial #{swept.trial_id} is the fastest of all {swept.legal:,} legal configurations that fit, under the model, by a sweep"
 
 
 def _against(result: EvaluationResult, baseline: EvaluationResult | None) -> str:

@@ -17,7 +17,14 @@ from primus_mcp.units import bytes_to_gb
 from primus_mcp.version import engine_version
 
 StoppedBecause = Literal[
-    "seed plan finished", "seed budget used", "agent finished", "budget exhausted", "interrupted", "cancelled", "running"
+    "seed plan finished",
+    "seed budget used",
+    "optimum proven",
+    "agent finished",
+    "budget exhausted",
+    "interrupted",
+    "cancelled",
+    "running",
 ]
 CAVEATS: dict[Fidelity, str] = {
     "synthetic": "invented figures of a dry run: they say nothing about a configuration",
@@ -84,6 +91,8 @@ class AgentSummary(_Record):
     @property
     def text(self) -> str:
         """One line: `search by llm (rlm, openai/gpt-4o): 3 rounds, 14 proposals, ...; ended: ...`."""
+        if not (self.rounds or self.proposals or self.perf_calls or self.llm_requests):
+            return f"no search after the seeds: {self.stopped_because}"
         who = ", ".join(part for part in (self.method if self.method != self.strategy else "", self.model or "") if part)
         used = [f"{self.rounds} rounds", f"{self.proposals} proposals", f"{self.perf_calls} priced"]
         if self.llm_requests:

@@ -9,7 +9,7 @@ from pydantic import Field
 from primus_mcp.errors import InputError, RunDirectoryError
 from primus_mcp.evaluation.rank import is_candidate
 from primus_mcp.evaluation.result import EvaluationResult
-from primus_mcp.reports.best import best_block, exports_block
+from primus_mcp.reports.best import best_block, exports_block, proof_line
 from primus_mcp.reports.html_source import SWEEP_NAME
 from primus_mcp.reports.summary import baseline_of, overlay_name
 from primus_mcp.reports.sweep_document import write_report as report
@@ -102,7 +102,9 @@ def export_best(context: ToolContext, trial_id: Annotated[int, Field(ge=BEST, de
     baseline = baseline_of(session.history(), session.pins)
     note = best.note if best.best is not None and best.best.trial_id == trial_id else None
     cost = cost_of(record.result, session.target.cluster.gpu.name, session.target.price)
-    block = best_block(record.result, trial=record.trial, baseline=baseline.result if baseline else None, note=note, cost=cost)
+    proof = proof_line(session.proof()) if best.best is not None and best.best.trial_id == trial_id else None
+    before = baseline.result if baseline else None
+    block = best_block(record.result, trial=record.trial, baseline=before, note=note, cost=cost, proof=proof)
     return Exported(
         trial_id=trial_id,
         block=f"{block}\n\n{exports_block(lines, str(path))}",

@@ -100,9 +100,25 @@ def test_the_search_starts_from_the_optimum_of_the_whole_space(tmp_path: Path, c
     assert "proven under the model" in (tmp_path / "a" / "scratchpad.txt").read_text(encoding="utf-8")
     assert "proven under the model" in said and "no search can gain" in said
     assert "coordinate" not in {row["origin"] for row in rows(tmp_path / "a")}
+    summary = json.loads((tmp_path / "a" / "summary.json").read_text(encoding="utf-8"))
+    assert summary["stopped_because"] == "optimum proven" and "proven under the model" in summary["agent"]["stopped_because"]
     before = len(rows(tmp_path / "a"))
     assert main([*run, "--resume"]) == 0
     assert len(rows(tmp_path / "a")) == before and "sweep of" not in capsys.readouterr().err
+
+
+def test_after_a_proof_one_line_says_that_no_language_model_is_there_and_the_answer_has_the_proof(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "dspy", None)
+    monkeypatch.setattr("primus_mcp.driver.stage.missing_dspy", lambda: "No module named 'dspy'")
+    assert main([*SMALL, "--jobs", "1", "--out-dir", str(tmp_path / "a")]) == 0
+    printed = capsys.readouterr()
+    said = [line for line in printed.err.splitlines() if "search" in line or "LLM" in line]
+    assert len(said) == 1 and said[0].startswith("WARNING: cannot import agent (No module named 'dspy'); skipping LLM stage; trial #")
+    assert said[0].endswith("proven under the model: no search can gain")
+    assert "  proof: trial #" in printed.out and "0 rounds" not in printed.out
+    assert "no search after the seeds: trial #" in printed.out
 
 
 def test_a_sweep_that_fails_costs_a_line_and_not_the_search(
