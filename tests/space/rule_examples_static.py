@@ -104,13 +104,6 @@ ROUTER = [
         {"sync_free_stage": 3},
         mended_trial={"sync_free_stage": 2},
     ),
-    Example(
-        "E32",
-        ("EP 8",),
-        "moe",
-        {"moe_token_dispatcher_type": "allgather", "variable_seq_lengths": True},
-        mended_arguments={"moe_token_dispatcher_type": "alltoall"},
-    ),
 ]
 ATTENTION = [
     Example("C3", ("3 entries", "32 layers"), arguments={"cp_comm_type": ["p2p"] * 3}, mended_arguments={"cp_comm_type": ["p2p"] * 32}),
@@ -293,6 +286,13 @@ GRAPHED = [
         ("1 graph",),
         arguments={"enable_cuda_graph": True, "cuda_graph_scope": "full_iteration"},
         mended_arguments={"check_for_nan_in_loss_and_grad": False},
+    ),
+    Example(
+        "G4",
+        ("EP 8",),
+        "moe",
+        {"cuda_graph_impl": "local"},
+        mended_arguments={"moe_pad_experts_for_cuda_graph_inference": True},
     ),
     Example(
         "G5",

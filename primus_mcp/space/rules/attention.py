@@ -31,8 +31,8 @@ def _hybrid_context(case: Case) -> str | None:
     if not a.get("hybrid_context_parallel"):
         return None
     wrong = [f"PP {case.config.pp}"] if case.config.pp > 1 else []
-    wrong += ["CUDA graphs"] if case.config.full_graph or a.get("external_cuda_graph") else []
-    wrong += [f"dataloader_type {a.get('dataloader_type')}"] if a.get("dataloader_type") != "single" else []
+    wrong += ["enable_cuda_graph true"] if a.get("enable_cuda_graph") else []
+    wrong += [f"dataloader_type {a.get('dataloader_type')}"] if a.get("dataloader_type") not in (None, "single") else []
     wrong += [] if a.get("calculate_per_token_loss") else ["calculate_per_token_loss false"]
     wrong += ["latent attention"] if case.arch.latent_attention is not None else []
     return f"hybrid_context_parallel excludes {len(wrong)} settings: {', '.join(wrong)}" if wrong else None
@@ -49,7 +49,7 @@ def _turbo_window(case: Case) -> str | None:
 @book.hard("C16", megatron("core/transformer/transformer_config.py:2256"), "fused rotation of latent attention needs yarn")
 def _fused_rotation(case: Case) -> str | None:
     mla, kind = case.arch.latent_attention, case.arguments.get("rope_type")
-    if mla is not None and case.config.fused_rope and kind not in (None, "yarn"):
+    if mla is not None and case.config.fused_rope and case.arch.position_embedding == "rope" and kind not in (None, "yarn"):
         return f"apply_rope_fusion on latent attention ({mla.qk_rope_head_dim} rotary) needs rope_type yarn, it is {kind}"
     return None
 

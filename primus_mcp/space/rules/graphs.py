@@ -74,13 +74,15 @@ def _capacity(case: Case) -> str | None:
     return None
 
 
-@book.hard("G4", megatron("training/arguments.py:958,1402"), "graphs of a whole step exclude the check for NaN")
+@book.hard("G4", megatron("training/arguments.py:958,1402"), "local graphs: no check for NaN inside, experts padded at EP > 1")
 def _nan_check(case: Case) -> str | None:
     if _implementation(case) != "local":
         return None
     a = case.arguments
     if "full_iteration" in _scope(case) and a.get("check_for_nan_in_loss_and_grad", True):
         return "cuda_graph_scope full_iteration needs check_for_nan_in_loss_and_grad false (1 graph holds the whole step)"
+    if case.config.ep > 1 and not a.get("moe_pad_experts_for_cuda_graph_inference"):
+        return f"cuda_graph_impl local at EP {case.config.ep} needs moe_pad_experts_for_cuda_graph_inference true, it is false"
     return None
 
 

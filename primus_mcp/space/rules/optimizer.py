@@ -40,7 +40,7 @@ def _one_optimizer(case: Case) -> str | None:
 def _summed(case: Case) -> str | None:
     a = case.arguments
     kept = a.get("main_grads_dtype")
-    if a.get("accumulate_allreduce_grads_in_fp32") and not a.get("grad_reduce_in_bf16") and kept not in (None, "fp32"):
+    if a.get("accumulate_allreduce_grads_in_fp32") and kept not in (None, "fp32"):
         return f"accumulate_allreduce_grads_in_fp32 at DP {case.dp} needs main_grads_dtype fp32, it is {kept}"
     return None
 

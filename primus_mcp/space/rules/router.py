@@ -78,11 +78,16 @@ def _capacity(case: Case) -> str | None:
     return None
 
 
+def _single(value: object) -> object:
+    """The trainer takes a list of one as its entry."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
 @book.hard("E22", megatron(_CONFIG + ":1217"), "each kind of load balancing has its coefficient; sinkhorn has none")
 def _coefficients(case: Case) -> str | None:
     if not case.arch.is_moe:
         return None
-    kinds, coefficient = (case.arguments.get(key) for key in ("moe_router_load_balancing_type", "moe_aux_loss_coeff"))
+    kinds, coefficient = (_single(case.arguments.get(key)) for key in ("moe_router_load_balancing_type", "moe_aux_loss_coeff"))
     if isinstance(kinds, list):
         given = len(coefficient) if isinstance(coefficient, list) else 0
         if given != len(kinds):
@@ -149,11 +154,4 @@ def _fused_activation(case: Case) -> str | None:
     wrong += [] if case.arch.gated_mlp else ["experts without a gate (swiglu false)"]
     if wrong:
         return f"use_turbo_fused_act_with_probs (sync_free_stage {c.sync_free_stage}) excludes {', '.join(wrong)}"
-    return None
-
-
-@book.hard("E32", megatron(_CONFIG + ":2003"), "the allgather dispatcher needs sequences of one length")
-def _lengths(case: Case) -> str | None:
-    if case.arch.is_moe and case.config.dispatcher == "allgather" and case.arguments.get("variable_seq_lengths"):
-        return f"the allgather dispatcher at EP {case.config.ep} needs variable_seq_lengths false; use alltoall"
     return None
