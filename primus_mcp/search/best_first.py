@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.search.estimate import Estimate
-from primus_mcp.search.topologies import GridPoint, Topology, grid, grid_knobs
+from primus_mcp.search.topologies import GridPoint, Topology, grid_knobs
 
 Knobs = dict[str, Any]
 _HOPE = 0.7
@@ -35,12 +35,11 @@ class Fitting(Protocol):
     def legal(self, knobs: Mapping[str, Any]) -> bool:
         """Whatever they need of memory."""
 
-    def holds(self, knobs: Mapping[str, Any]) -> bool:
-        """Whether axes and pins leave these knobs their values."""
+    def points(self) -> list[GridPoint]:
+        """Of the grid, those that axes and pins leave."""
 
-
-def _degrees(point: GridPoint) -> Knobs:
-    return {"tp": point.tp, "pp": point.pp, "ep": point.ep, "cp": point.cp, "mbs": point.mbs, "vpp": point.vpp}
+    def least(self, points: Iterable[GridPoint]) -> list[GridPoint]:
+        """Those of one topology that may need the least memory."""
 
 
 class BestFirst:
@@ -54,9 +53,10 @@ class BestFirst:
     def __init__(self, plan: Fitting, levers: Sequence[Knobs]) -> None:
         self._plan, self._levers = plan, list(levers)
         self._estimate = Estimate(plan.workload, plan.cluster)
-        every = grid(plan.workload, plan.cluster)
-        self._points = [point for point in every if plan.holds(_degrees(point))] or every
-        self._smallest = {point.topology: point for point in reversed(self._points) if point.vpp == 1}
+        self._points = plan.points()
+        self._of_topology: dict[Topology, list[GridPoint]] = {}
+        for point in self._points:
+            self._of_topology.setdefault(point.topology, []).append(point)
         self._closed: dict[Topology, bool] = {}
         self._too_large: dict[tuple[int, int, int, int, int, bool], float] = {}
         self._needed: dict[tuple[int, int, int, int, int, bool], tuple[float, float]] = {}
@@ -79,11 +79,14 @@ class BestFirst:
         return self._estimate.time_s(self._points[place], recomputed=recomputed, fp8=fp8)
 
     def _hopeless(self, topology: Topology) -> bool:
-        """Closed, or the smallest point (full recompute, smallest MBS, no FP8) does not fit: memory grows from there."""
+        """Closed, or the smallest point (full recompute, smallest MBS and VPP, no FP8) does not fit: memory grows from there."""
         if topology not in self._closed:
-            point = self._smallest[topology]
-            least = [grid_knobs(point, self._plan.workload, self._with(which, True)) for which in range(len(self._levers))]
-            self._closed[topology] = not any(self._plan.fits({**knobs, "recompute_granularity": "full"}) for knobs in least)
+            least = (
+                grid_knobs(point, self._plan.workload, self._with(which, True)) | {"recompute_granularity": "full"}
+                for point in self._plan.least(self._of_topology[topology])
+                for which in range(len(self._levers))
+            )
+            self._closed[topology] = not any(map(self._plan.fits, least))
         return self._closed[topology]
 
     def __iter__(self) -> Iterator[tuple[GridPoint, Knobs]]:

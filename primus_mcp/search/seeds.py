@@ -6,7 +6,7 @@ and the best so far is refined. Seeds are told apart by what they resolve to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,12 @@ from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.search.best_first import BestFirst
+from primus_mcp.search.held import HeldSchedule
 from primus_mcp.search.levers import exchange_levers, single_levers
 from primus_mcp.search.neighbours import lever_neighbours, neighbours
 from primus_mcp.search.topologies import MBS_GROWTH, GridPoint, Topology, grid, grid_knobs
 from primus_mcp.space.axes import mbs_values, with_pins
-from primus_mcp.space.knobs import KNOBS, KnobValue, TrialConfig, knob_text, knob_values
+from primus_mcp.space.knobs import KNOBS, KnobValue, TrialConfig, knob_text
 from primus_mcp.space.legality import check_legality
 from primus_mcp.space.pipeline_keys import largest_stage
 from primus_mcp.space.trainer_keys import resolve
@@ -58,24 +59,32 @@ class _Plan:
     """Shapes trials by toggles and pins, drops repeats and (in the grid and around the best) what does not fit; remembers the best."""
 
     def __init__(
-        self, workload: Workload, cluster: Cluster, score: Score, fits: Fits, axes: Mapping[str, bool], pins: Mapping[str, KnobValue]
+        self,
+        workload: Workload,
+        cluster: Cluster,
+        score: Score,
+        fits: Fits,
+        *,
+        axes: Mapping[str, bool],
+        pins: Mapping[str, KnobValue],
+        allow_policy: bool,
     ) -> None:
         self.workload, self.cluster = workload, cluster
-        self._score, self._fits, self._axes, self._pins = score, fits, axes, pins
+        self._score, self._fits, self._axes, self._pins, self._allow_policy = score, fits, axes, pins, allow_policy
+        self.schedule = HeldSchedule.of(workload, axes=axes, pins=pins, allow_policy=allow_policy)
         self._scores: dict[TrainingConfig | TrialConfig, float | None] = {}
-        self._own = knob_values(workload.baseline)
         self._fitting: dict[TrialConfig, bool] = {}
         self.best: TrialConfig | None = None
         self.best_score = 0.0
 
     def shape(self, knobs: Mapping[str, Any]) -> TrialConfig:
-        """The knobs that may move, as a trial with its pins."""
-        free = {
-            name: value
-            for name, value in knobs.items()
-            if name not in self._pins and ((axis := KNOBS[name].axis) is None or self._axes.get(axis, True))
-        }
-        return with_pins(TrialConfig(**free), self._pins)
+        """The knobs that may move, as a trial with its pins, and with what a held schedule needs of the others. No knobs: the baseline."""
+        trial = with_pins(TrialConfig(**{name: value for name, value in knobs.items() if self._moves(name)}), self._pins)
+        needed = {name: value for name, value in self.schedule.needs(trial).items() if self._moves(name)} if knobs else {}
+        return trial.model_copy(update=needed) if needed else trial
+
+    def _moves(self, name: str) -> bool:
+        return name not in self._pins and ((axis := KNOBS[name].axis) is None or self._axes.get(axis, True))
 
     def _key(self, trial: TrialConfig) -> TrainingConfig | TrialConfig:
         """What the trial resolves to, by which repeats are told; the trial itself where it does not resolve."""
@@ -93,13 +102,19 @@ class _Plan:
 
     def legal(self, knobs: Mapping[str, Any]) -> bool:
         """Whether no rule is broken, whatever they need of memory."""
-        return check_legality(self.workload, self.shape(knobs), self.cluster).legal
+        return check_legality(self.workload, self.shape(knobs), self.cluster, allow_policy=self._allow_policy).legal
 
-    def holds(self, knobs: Mapping[str, Any]) -> bool:
-        """Whether axes and pins leave these knobs their values."""
-        trial = self.shape(knobs)
-        kept = {name: getattr(trial, name) for name in knobs}
-        return all((self._own[name] if kept[name] is None else kept[name]) == value for name, value in knobs.items())
+    def points(self) -> list[GridPoint]:
+        """Of the grid, those that axes and pins leave, and that a held schedule runs."""
+        points = grid(self.workload, self.cluster, axes=self._axes, pins=self._pins)
+        return [point for point in points if self.schedule.runs(point.pp, point.vpp)]
+
+    def least(self, points: Iterable[GridPoint]) -> list[GridPoint]:
+        """Those of one topology that may need the least memory: the smallest MBS, and the fewest virtual stages or, where they choose
+        the schedule, all.
+        """
+        order = sorted(points, key=lambda point: (point.mbs, point.vpp))
+        return [point for point in order if point.mbs == order[0].mbs and (self.schedule.held or point.vpp == order[0].vpp)]
 
     def least_recompute(self, knobs: Mapping[str, Any]) -> dict[str, Any] | None:
         """These knobs with as little recompute as fits: none, the fewest layers of each virtual stage, or, where few are enough, selective;
@@ -122,10 +137,11 @@ class _Plan:
 
     def recomputed(self, knobs: Mapping[str, Any]) -> float:
         """Share of the layers that these knobs recompute; SELECTIVE_AT stands for selective."""
-        if knobs.get("recompute_granularity") != "full":
-            return SELECTIVE_AT if knobs.get("recompute_granularity") == "selective" else 0.0
-        stage = largest_stage(self.shape(knobs), self.workload)
-        return float(min(1.0, knobs.get("recompute_num_layers", stage) / stage))
+        trial = self.shape(knobs)
+        if trial.recompute_granularity != "full":
+            return SELECTIVE_AT if trial.recompute_granularity == "selective" else 0.0
+        stage = largest_stage(trial, self.workload)
+        return float(min(1.0, (stage if trial.recompute_num_layers is None else trial.recompute_num_layers) / stage))
 
     def offer(self, label: str, knobs: Mapping[str, Any], *, probe: bool = False) -> Iterator[Seed]:
         """The seed, if nothing that resolves to the same has been proposed and, with `probe`, if it fits; then its score is taken in."""
@@ -212,8 +228,8 @@ def _smallest(plan: _Plan) -> Iterator[Seed]:
 
     With the workload's own levers: FP8 copies and exchange buffers only add, and a lever may be illegal everywhere.
     """
-    points = [point for point in grid(plan.workload, plan.cluster) if point.vpp == 1]
-    points.sort(key=lambda point: (point.mbs, -point.tp * point.pp * point.cp * point.ep))
+    points = plan.points()
+    points.sort(key=lambda point: (point.mbs, point.vpp, -point.tp * point.pp * point.cp * point.ep))
     for point in points[:SMALLEST_POINTS]:
         label = f"smallest: TP{point.tp} PP{point.pp} EP{point.ep} CP{point.cp} MBS{point.mbs} recompute full"
         yield from plan.offer(label, grid_knobs(point, plan.workload, {}) | {"recompute_granularity": "full"})
@@ -282,15 +298,19 @@ def seed_plan(
     fits: Fits = _may_fit,
     axes: Mapping[str, bool] | None = None,
     pins: Mapping[str, KnobValue] | None = None,
+    allow_policy: bool = False,
 ) -> Iterator[Seed]:
     """Seeds in order: baseline; levers by impact, those that help combined; with them the topologies that an estimate says are fastest,
     each with the least recompute that fits; FSDP2 alone; neighbours of the best; other topologies, refined whenever the best moves.
 
     `workload` is the one whose baseline runs on the cluster (`adapt_baseline`). Seeds may be illegal or not fit: that costs the caller no
-    budget, and they say which limit binds; `fits` keeps most of those out of the grid. Ends when the grid is exhausted.
+    budget, and they say which limit binds; `fits` keeps most of those out of the grid. Ends when the grid is exhausted. `allow_policy`:
+    whether `fits` lifts the bounds of the search, so that a held schedule needs less of the other knobs.
     """
-    plan = _Plan(workload, cluster, score, fits, axes or {}, pins or {})
+    plan = _Plan(workload, cluster, score, fits, axes=axes or {}, pins=pins or {}, allow_policy=allow_policy)
     yield from plan.offer("baseline", {})
+    if plan.schedule.held:
+        yield from plan.offer("baseline, as its schedule needs it", {"mbs": workload.baseline.mbs})
     kept: dict[str, Any] = {}
     undecided: dict[str, Any] = {}
     yield from _levers(plan, kept, undecided)

@@ -109,7 +109,15 @@ class Sweep:
             return
         for trial in self._first:
             self._price_if_known(trial)
-        plan = seed_plan(rules.workload, rules.cluster, score=scores.get, fits=self.evaluator.fits, axes=rules.axes, pins=rules.pins)
+        plan = seed_plan(
+            rules.workload,
+            rules.cluster,
+            score=scores.get,
+            fits=self.evaluator.fits,
+            axes=rules.axes,
+            pins=rules.pins,
+            allow_policy=rules.allow_policy,
+        )
         for seed in plan:
             if len(scores) >= SEEDS:
                 break

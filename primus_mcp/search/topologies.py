@@ -10,7 +10,8 @@ from typing import Any
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.workload import Workload
-from primus_mcp.space.axes import cp_values, ep_values, mbs_values, pp_values, tp_values, vpp_values
+from primus_mcp.space.axes import legal_axes, vpp_values
+from primus_mcp.space.knobs import KNOBS, KnobValue
 from primus_mcp.space.rules.moe import DEEPEP_GROUPS
 
 MBS_GROWTH = 4
@@ -43,21 +44,38 @@ def _virtual_stages(arch: Architecture, pp: int) -> list[int]:
     return [vpp for vpp in vpp_values(arch, pp) if arch.num_layers % (pp * vpp) == 0 or vpp & (vpp - 1) == 0]
 
 
-def grid(workload: Workload, cluster: Cluster) -> list[GridPoint]:
+def grid(
+    workload: Workload, cluster: Cluster, *, axes: Mapping[str, bool] | None = None, pins: Mapping[str, KnobValue] | None = None
+) -> list[GridPoint]:
     """Every TP x PP x EP x CP that fills the cluster, with each MBS (up to 4 x the workload's) that divides the batch, and VPP. Depths that
-    need an uneven layout come with the others: layouts are generated.
+    need an uneven layout come with the others: layouts are generated. A pinned degree has its pin's value only, one whose axis is off the
+    workload's; PP 1 has no virtual stages unless they are pinned (L6).
     """
     arch, own, world = workload.architecture, workload.baseline, cluster.world_size
-    sizes = [mbs for mbs in sorted({*mbs_values(), own.mbs}) if mbs <= MBS_GROWTH * own.mbs]
+    values = legal_axes(workload, cluster, axes=axes, pins=pins)
+    held = {name for name, knob in KNOBS.items() if name in (pins or {}) or (knob.axis and not (axes or {}).get(knob.axis, True))}
+
+    def whole(name: str) -> list[int]:
+        return [value for value in values[name] if isinstance(value, int)]
+
+    sizes = [mbs for mbs in sorted({*whole("mbs")}) if "mbs" in held or mbs <= MBS_GROWTH * own.mbs]
+    (gbs,) = whole("gbs") if "gbs" in held else [own.gbs]
+    (etp,) = whole("expert_tensor_parallel_size") if "expert_tensor_parallel_size" in held and arch.is_moe else [1]
+
+    def stages(pp: int) -> list[int]:
+        if "vpp" not in held:
+            return _virtual_stages(arch, pp)
+        if pp == 1 and "vpp" not in (pins or {}):
+            return [1]
+        return [vpp for vpp in whole("vpp") if pp * vpp <= arch.num_layers and (pp > 1 or vpp == 1)]
+
     return [
         GridPoint(tp=tp, pp=pp, ep=ep, cp=cp, mbs=mbs, vpp=vpp)
-        for tp, pp, ep, cp in product(
-            tp_values(arch, cluster), pp_values(arch, cluster), ep_values(arch, cluster), cp_values(arch, cluster)
-        )
-        if world % (tp * pp * cp) == 0 and world % (ep * pp) == 0
+        for tp, pp, ep, cp in product(*(whole(name) for name in ("tp", "pp", "ep", "cp")))
+        if world % (tp * pp * cp) == 0 and world % (etp * ep * pp) == 0
         for mbs in sizes
-        if own.gbs % (mbs * (world // (tp * pp * cp))) == 0
-        for vpp in _virtual_stages(arch, pp)
+        if gbs % (mbs * (world // (tp * pp * cp))) == 0
+        for vpp in stages(pp)
     ]
 
 
