@@ -169,7 +169,7 @@ def test_the_verdict_compares_estimate_and_upper_bound_with_usable_memory() -> N
 
 def test_every_component_says_what_evidence_it_has() -> None:
     for component in COMPONENTS.values():
-        assert component.evidence in ("measured", "derived", "estimated")
+        assert component.evidence in ("counted", "measured", "fitted", "estimated")
         assert component.source
         assert component.text
 

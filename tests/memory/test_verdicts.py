@@ -9,7 +9,8 @@ import pytest
 from primus_mcp.evaluation.evaluators import FullEvaluator, Rules
 from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.model_workload import workload_from_model
-from primus_mcp.projection.memory import CACHE_NOTE, MEANINGS, WORDS, Fit, cache_note, project_memory, verdict_text, word
+from primus_mcp.projection.memory import CACHE_NOTE, COMPONENTS, MEANINGS, WORDS, Fit, cache_note, project_memory, verdict_text, word
+from primus_mcp.projection.memory.outside import runtime
 from primus_mcp.space.knobs import TrialConfig
 from primus_mcp.space.trainer_keys import resolve
 from primus_mcp.units import GIB
@@ -55,3 +56,21 @@ def test_documents_explain_every_word(page: str) -> None:
     text = " ".join((Path(__file__).parents[2] / page).read_text(encoding="utf-8").split())
     for found, meaning in MEANINGS.items():
         assert f"`{found}`: {meaning}" in text
+
+
+def test_the_upper_bound_of_an_amd_run_without_expert_exchange_holds_the_8_gib_that_nobody_knows() -> None:
+    """No published AMD run of a dense model states its memory; with expert exchange one fit to runs is known better."""
+    without, fitted = runtime("amd", expert_exchange=False), runtime("amd", expert_exchange=True)
+    assert without.high_bytes - without.value_bytes == pytest.approx(8 * GIB)
+    assert fitted.high_bytes - fitted.value_bytes == pytest.approx(4.2 * GIB)
+    workload, cluster = workload_from_model("llama3.1_70B"), make_cluster("mi300x", num_nodes=4)
+    memory = project_memory(workload.architecture, resolve(workload, TrialConfig(tp=8, mbs=1)), cluster)
+    assert memory.upper_bytes - memory.device_bytes >= 8 * GIB
+    assert any("8 GiB" in caveat.text and "upper bound includes" in caveat.text for caveat in memory.caveats)
+
+
+def test_what_was_fitted_or_estimated_is_never_called_measured() -> None:
+    evidence = {name: component.evidence for name, component in COMPONENTS.items()}
+    assert evidence["runtime"] == evidence["communicators"] == "estimated" and evidence["fragmentation"] == "fitted"
+    text = (Path(__file__).parents[2] / "docs" / "memory.md").read_text(encoding="utf-8")
+    assert all(f"`[{kind}]`" in text for kind in set(evidence.values()))

@@ -44,7 +44,10 @@ def memory_caveats(arch: Architecture, config: TrainingConfig, vendor: Vendor) -
         (
             vendor == "amd",
             "runtime_outside_torch",
-            "memory outside torch on AMD is known to 8 GiB only; it is one fit on MI355X expert runs, and an estimate for dense models",
+            "memory outside torch on AMD is one fit on MI355X expert runs, its parts unknown"
+            if moe and config.ep > 1
+            else "memory outside torch on AMD is an estimate known to 8 GiB only, which the upper bound includes: no published run without "
+            "expert exchange states it",
         ),
         (
             config.fp8 is not None or config.fp4,
