@@ -1,10 +1,11 @@
-"""`primus-mcp convert`: a Megatron-LM argument list to a Primus workload file, and any workload to a Megatron-LM argument list."""
+"""`primus-mcp convert`: a Megatron-LM argument list, a model or a workload to a Primus workload file or a Megatron-LM argument list."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from primus_mcp.space.knobs import TrialConfig
 
 STDIN = "-"
+FORMS = ("primus", "megatron")
+_SAID: Mapping[str, str] = {"primus": "a Primus workload file", "megatron": "Megatron-LM's arguments"}
+_ENDINGS: Mapping[str, str] = {".yaml": "primus", ".yml": "primus", ".sh": "megatron"}
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -25,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     source.add_argument("--megatron", metavar="FILE", help="arguments of pretrain_gpt.py: a list, a launch script, or - for stdin")
     source.add_argument("--workload", type=Path, metavar="YAML", help="Primus pretrain YAML, such as trials/trial_0012.yaml of an out-dir")
     add_model_sources(source)
-    parser.add_argument("--to", choices=("primus", "megatron"), help="what to write (default: the other form)")
+    parser.add_argument("--to", choices=FORMS, help="what to write (default: by the ending of --out, .yaml or .sh, else the other form)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to write it (default: stdout)")
     parser.add_argument("--set", action="append", metavar="KNOB=VALUE", help="one knob (repeatable), for example tp=8")
     parser.add_argument("--define", action="append", metavar="NAME=VALUE", help="a variable of the script (repeatable), with --megatron")
@@ -70,7 +74,36 @@ def _source(arguments: argparse.Namespace) -> Workload:
     return workload_from_megatron(text, name=name, where=where, defines=_defines(arguments.define))
 
 
+def _form(arguments: argparse.Namespace) -> str:
+    """What to write: --to, else what the name of --out promises, else the other form. Raises InputError where the two disagree."""
+    asked: str | None = arguments.to
+    ending = arguments.out.suffix.lower() if arguments.out is not None else ""
+    promised = _ENDINGS.get(ending)
+    if asked and promised and asked != promised:
+        remedy = f"give a file that ends in {'.sh' if asked == 'megatron' else '.yaml'}, or --to {promised}"
+        raise InputError(f"{arguments.out} ends in {ending} and would hold {_SAID[asked]}", where="--out", remedy=remedy)
+    return asked or promised or ("megatron" if arguments.megatron is None else "primus")
+
+
+def _remarks(workload: Workload) -> list[str]:
+    """Where the numbers of a model file of Primus's own come from, or that they are not known; findings do not say it."""
+    from primus_mcp.inputs.model_workload import PLAIN_MODEL
+
+    preset = Path(str(workload.document.get("modules", {}).get(workload.module, {}).get("model", ""))).stem
+    if f"{preset}.yaml" == PLAIN_MODEL:
+        return []
+    rotary = ["rotary_base"] if workload.architecture.position_embedding == "rope" else []
+    keys = [*rotary, "norm_epsilon", "init_method_std"]
+    if missing := [key for key in keys if key not in workload.arguments]:
+        return [
+            f"{', '.join(missing)} of {preset} are not known here: start from Primus's own model file {preset}.yaml (--primus-root DIR)"
+        ]
+    said = ", ".join(f"{key} {workload.arguments[key]}" for key in keys)
+    return [f"{said} are those of Primus's model file {preset}.yaml and the overrides; --hf config.json takes the model's own"]
+
+
 def _megatron(workload: Workload, trial: TrialConfig) -> str:
+    from primus_mcp.inputs.findings import NOT_CARRIED
     from primus_mcp.inputs.megatron_workload import export_megatron
     from primus_mcp.space.trainer_keys import read_trial, trainer_keys
 
@@ -80,7 +113,11 @@ def _megatron(workload: Workload, trial: TrialConfig) -> str:
         print(f"note: Megatron-LM has no argument for {', '.join(export.not_megatron)}: left out", file=sys.stderr)
     for field, ours, theirs in export.changed:
         print(f"note: Megatron-LM would run {field} {theirs} instead of {ours}", file=sys.stderr)
-    return export.text(f"Written by `primus-mcp convert`: {workload.name}{_with(trial)}")
+    remarks = _remarks(workload)
+    for remark in remarks:
+        print(f"note: {remark}", file=sys.stderr)
+    untold = [finding.text for finding in workload.findings if finding.code == NOT_CARRIED]
+    return export.text(f"Written by `primus-mcp convert`: {workload.name}{_with(trial)}", (*untold, *remarks))
 
 
 def _with(trial: TrialConfig) -> str:
@@ -95,11 +132,11 @@ def run(arguments: argparse.Namespace) -> int:
     from primus_mcp.space.overlay import overlay_yaml
     from primus_mcp.space.parsing import parse_trial
 
+    form = _form(arguments)
     workload = _source(arguments)
     trial = parse_trial(knob_values(arguments.set, "--set"))
     for finding in workload.findings:
         print(f"note: {finding.text}", file=sys.stderr)
-    form = arguments.to or ("megatron" if arguments.megatron is None else "primus")
     if form == "megatron":
         text = _megatron(workload, trial)
     else:
@@ -109,4 +146,5 @@ def run(arguments: argparse.Namespace) -> int:
         print(text, end="")
     else:
         write_bytes(arguments.out, text.encode("utf-8"), "--out")
+        print(f"note: {arguments.out} holds {_SAID[form]}", file=sys.stderr)
     return EXIT_OK

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+NOT_CARRIED = "not-carried"
+"""What of a model a written file does not say: the file names it in a comment."""
 TOLD = (
+    NOT_CARRIED,
     "model-defaults",
     "differs-from-published",
     "mtp-without-layout",

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from primus_mcp.inputs.architecture import Architecture
-from primus_mcp.inputs.findings import Finding
+from primus_mcp.inputs.findings import NOT_CARRIED, Finding
 from primus_mcp.inputs.huggingface_config import HfConfig, model_classes, shown
 
-NOT_CARRIED = "not-carried"
 _EPSILONS = ("rms_norm_eps", "layer_norm_eps", "norm_eps", "layer_norm_epsilon")
 _LLAMA3: Mapping[str, float] = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 """What Megatron-LM's --use-rope-scaling has in code (core/models/common/embeddings/rotary_pos_embedding.py)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -84,9 +84,9 @@ class MegatronExport:
     not_megatron: Mapping[str, Any]
     changed: tuple[tuple[str, Any, Any], ...]
 
-    def text(self, title: str) -> str:
-        """A shell fragment, one argument a line; what is left out is named in comments above."""
-        lines = [f"# {title}"]
+    def text(self, title: str, remarks: Sequence[str] = ()) -> str:
+        """A shell fragment, one argument a line; what is left out is named in comments above, and so are the remarks."""
+        lines = [f"# {title}", *(f"# {remark}" for remark in remarks)]
         lines += [f"# no argument of Megatron-LM, left out: {key} = {value}" for key, value in self.not_megatron.items()]
         lines += [f"# so it would run {field} {theirs} instead of {ours}" for field, ours, theirs in self.changed]
         return "\n".join("".join(c if c.isprintable() else " " for c in line) for line in lines) + "\n" + " \\\n".join(self.words) + "\n"

@@ -10,7 +10,7 @@ from typing import Any
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.architecture import Architecture, GatedDeltaNet, MixtureOfExperts, ShortConvolution
 from primus_mcp.inputs.argument_values import MAX_COUNT, complete_arguments
-from primus_mcp.inputs.findings import Finding
+from primus_mcp.inputs.findings import NOT_CARRIED, Finding
 from primus_mcp.inputs.presets import PresetReader, bundled_root, config_roots, deep_merge
 from primus_mcp.inputs.published import find_model
 from primus_mcp.inputs.workload import Workload, workload_from_arguments
@@ -157,8 +157,8 @@ def _overrides(run: ModelRun, presets: Mapping[str, Any]) -> dict[str, Any]:
         wanted |= {"tokenizer_type": "HuggingFaceTokenizer", "tokenizer_model": run.tokenizer}
     sizes = {"micro_batch_size": run.mbs, "global_batch_size": run.gbs, "seq_length": run.seq_length}
     moe = {"moe_grouped_gemm": True, "moe_permute_fusion": True, "moe_token_dispatcher_type": "alltoall"} if arch.experts else {}
-    changed = {key: value for key, value in {**wanted, **moe, **run.numbers}.items() if key not in known or known[key] != value}
-    return {**sizes, **_RUN, "vocab_size": run.vocab_size - 1, **changed, "expert_model_parallel_size": 1}
+    changed = {key: value for key, value in (wanted | moe).items() if key not in known or known[key] != value}
+    return {**sizes, **_RUN, "vocab_size": run.vocab_size - 1, **changed, **run.numbers, "expert_model_parallel_size": 1}
 
 
 def primus_document(name: str, preset: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -233,9 +233,21 @@ def workload_from_model(name: str, *, seq_length: int | None = None, gbs: int | 
         gbs=positive(gbs, model.run.gbs, "gbs"),
         mbs=positive(mbs, model.run.mbs, "mbs"),
     )
-    preset = f"{model.name}.yaml" if has_preset(model.name) else PLAIN_MODEL
+    own = has_preset(model.name)
     taken = [("sequence", run.seq_length, seq_length), ("GBS", run.gbs, gbs), ("MBS", run.mbs, mbs)]
-    return workload_of(run, preset=preset, findings=default_findings(model.name, taken, model.run.source))
+    findings = (*default_findings(model.name, taken, model.run.source), *(() if own else _unknown_numbers(model.name, model.architecture)))
+    return workload_of(run, preset=f"{model.name}.yaml" if own else PLAIN_MODEL, findings=findings)
+
+
+def _unknown_numbers(name: str, arch: Architecture) -> tuple[Finding, ...]:
+    """What a published model without a file of Primus's own would run with: the plain language model's numbers."""
+    rotary = ["rotary_base"] if arch.position_embedding == "rope" else []
+    router = ["moe_router_score_function", "moe_router_pre_softmax"] if arch.experts else []
+    keys = ", ".join((*rotary, "norm_epsilon", "init_method_std", *router))
+    text = (
+        f"{keys} of {name} are not in the catalogue and Primus has no model file of it: set them yourself, or start from --hf config.json"
+    )
+    return (Finding(code=NOT_CARRIED, text=text),)
 
 
 def default_findings(name: str, taken: Sequence[tuple[str, int, int | None]], source: str) -> tuple[Finding, ...]:

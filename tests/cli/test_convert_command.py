@@ -7,9 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from cli_cases import run
 
 ROOT = Path(__file__).parent.parent.parent
+HF = ROOT / "tests" / "inputs" / "hf"
 WORKLOAD = ROOT / "examples" / "workloads" / "mixtral_8x22B_v0.1-BF16-pretrain.yaml"
 SCRIPT = """#!/bin/bash
 ARGS=(
@@ -21,6 +23,10 @@ ARGS=(
 )
 torchrun --nproc_per_node 8 pretrain_gpt.py ${ARGS[@]}
 """
+
+
+def arguments_of(text: str) -> list[str]:
+    return [line for line in text.splitlines() if not line.startswith("#")]
 
 
 def test_a_launch_script_becomes_a_workload_file_that_tune_takes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -45,7 +51,7 @@ def test_out_in_out_is_the_same_text(capsys: pytest.CaptureFixture[str], tmp_pat
     monkeypatch.setattr("sys.stdin", io.StringIO(first))
     code, second, _ = run(capsys, "convert", "--megatron", "-", "--to", "megatron")
     assert code == 0
-    assert first.splitlines()[1:] == second.splitlines()[1:]
+    assert arguments_of(first) == arguments_of(second)
     assert "--tensor-model-parallel-size 8 \\" in first
 
 
@@ -80,3 +86,61 @@ def test_a_variable_without_a_value_is_named_with_the_flag_that_gives_it(capsys:
     code, _, err = run(capsys, "convert", "--megatron", str(script))
     assert code == 2 and "--define SEQ_LENGTH=VALUE" in err
     assert run(capsys, "convert", "--megatron", str(script), "--define", "SEQ_LENGTH")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("ending", "words", "first", "said"),
+    [
+        ("yaml", (), "work_group:", "a Primus workload file"),
+        ("sh", (), "--", "Megatron-LM's arguments"),
+        ("txt", (), "--", "Megatron-LM's arguments"),
+        ("txt", ("--to", "primus"), "work_group:", "a Primus workload file"),
+    ],
+)
+def test_the_files_ending_decides_what_is_written_and_the_answer_says_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, ending: str, words: tuple[str, ...], first: str, said: str
+) -> None:
+    file = tmp_path / f"hf.{ending}"
+    code, _, err = run(capsys, "convert", "--hf", str(HF / "qwen3_30B_A3B.json"), "--out", str(file), *words)
+    assert code == 0 and f"holds {said}" in err
+    assert arguments_of(file.read_text(encoding="utf-8"))[0].startswith(first)
+
+
+def test_arguments_are_not_written_into_a_file_that_promises_a_workload(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for ending, form in (("yaml", "megatron"), ("sh", "primus")):
+        file = tmp_path / f"hf.{ending}"
+        code, _, err = run(capsys, "convert", "--hf", str(HF / "llama3.1_8B.json"), "--to", form, "--out", str(file))
+        assert code == 2 and "--out" in err and not file.exists()
+
+
+def test_a_config_keeps_its_numbers_through_a_workload_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "hf.yaml"
+    assert run(capsys, "convert", "--hf", str(HF / "qwen3_30B_A3B.json"), "--out", str(file))[0] == 0
+    overrides = yaml.safe_load(file.read_text(encoding="utf-8"))["modules"]["pre_trainer"]["overrides"]
+    assert (overrides["rotary_base"], overrides["norm_epsilon"]) == (1_000_000, 1e-6)
+    _, direct, _ = run(capsys, "convert", "--hf", str(HF / "qwen3_30B_A3B.json"))
+    _, through, _ = run(capsys, "convert", "--workload", str(file))
+    assert "--rotary-base 1000000 \\" in direct and "--norm-epsilon 1e-06 \\" in direct
+    numbers = [line for line in arguments_of(direct) if line.startswith(("--rotary", "--norm-eps", "--init", "--moe-router", "--moe-aux"))]
+    assert len(numbers) >= 5 and set(numbers) <= set(arguments_of(through))
+
+
+def test_what_is_not_carried_over_stands_in_the_file_and_on_the_screen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for ending in ("yaml", "sh"):
+        file = tmp_path / f"hf.{ending}"
+        code, _, err = run(capsys, "convert", "--hf", str(HF / "gpt_oss_20B.json"), "--out", str(file))
+        text = file.read_text(encoding="utf-8") if code == 0 else ""
+        assert (code, "set it yourself: rope_scaling" in err) == (0, True), err
+        assert any(line.startswith("# not carried over") and "rope_scaling 'yarn'" in line for line in text.splitlines())
+
+
+def test_the_numbers_of_a_catalogue_model_are_primus_own_or_said_to_be_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "convert", "--model", "qwen3_30B_A3B")
+    assert code == 0 and "--rotary-base 1000000 \\" in out and "Primus's model file qwen3_30B_A3B.yaml" in err
+    assert any(line.startswith("# rotary_base 1000000") for line in out.splitlines())
+    code, out, _ = run(capsys, "convert", "--model", "qwen3_30B_A3B", "--to", "primus")
+    assert code == 0 and yaml.safe_load(out)["modules"]["pre_trainer"]["model"] == "qwen3_30B_A3B.yaml"
+    for form in ("primus", "megatron"):
+        code, out, err = run(capsys, "convert", "--model", "megatron_175b", "--to", form)
+        assert code == 0 and "not in the catalogue" in err
+        assert any(line.startswith("# ") and "norm_epsilon" in line for line in out.splitlines())
