@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from textwrap import shorten
 from typing import Any
 
 from primus_mcp.evaluation.result import EvaluationResult
@@ -11,7 +12,7 @@ from primus_mcp.reports.best import SHOWN_SCHEDULES, band_text
 from primus_mcp.reports.part_words import deciding_warnings
 from primus_mcp.reports.rule_titles import rule_title
 from primus_mcp.search.pareto import FrontPoint
-from primus_mcp.search.sensitivity import Sensitivity
+from primus_mcp.search.sensitivity import Sensitivity, Swing
 from primus_mcp.search.sweep_result import SweepResult, SweptTrial
 from primus_mcp.space.knobs import knob_text
 
@@ -157,22 +158,38 @@ def _about_the_choice(result: SweepResult) -> list[str]:
     return [*lines, *(f"note on {which}: {text}" for text in deciding_warnings(chosen.result))]
 
 
-SHOWN_STEPS = 12
+SHOWN_STEPS, SHOWN_REASON = 12, 110
+LEAST_MOVE = 0.0005
+"""Of the throughput: what an uncertain figure moves less is named without its +0.0%."""
 
 
 def sensitivity_text(found: Sensitivity) -> str:
     """Steps, swings and the recommendation."""
     lines = [f"=== HOW SURE: {found.tokens_per_s_per_gpu:,.0f} tokens/s/GPU ===", "one step away:"]
     for step in found.steps[:SHOWN_STEPS]:
-        rate = f"{step.ratio - 1:+8.1%}" if step.ratio is not None else "    none"
-        lines.append(f"  {rate}  {step.label}")
+        rate = step.outcome if step.ratio is None else f"{step.ratio - 1:+.1%}"
+        why = (
+            f": {shorten(step.reason.removeprefix('policy: '), SHOWN_REASON)}"
+            if step.outcome in ("policy", "illegal") and step.reason
+            else ""
+        )
+        lines.append(f"  {rate:>13}  {step.label}{why}")
+    if len(found.steps) > SHOWN_STEPS:
+        lines.append(f"  {len(found.steps) - SHOWN_STEPS} more in --json")
     base = found.tokens_per_s_per_gpu
     rates = f"each uncertain rate at -{100 * found.swing:.3g}% and +{100 * found.swing:.3g}%:"
     for title, ranged in ((rates, False), ("constants over the range that the catalogue states:", True)):
-        shown = [swing for swing in found.swings if swing.name.startswith("range ") == ranged]
-        lines += [title] if shown else []
+        asked = [swing for swing in found.swings if swing.name.startswith("range ") == ranged]
+        shown = [swing for swing in asked if _moves(swing, base)]
+        lines += [title] if asked else []
         lines += [f"  {swing.low / base - 1:+8.1%} {swing.high / base - 1:+8.1%}  {swing.what}" for swing in shown]
+        still = [swing.what for swing in asked if swing not in shown]
+        lines += [f"  moved by less than {LEAST_MOVE:.2%}, or not used by this configuration: {', '.join(still)}"] if still else []
     return "\n".join([*lines, found.text])
+
+
+def _moves(swing: Swing, base: float) -> bool:
+    return max(abs(swing.low / base - 1), abs(swing.high / base - 1)) >= LEAST_MOVE
 
 
 def front_text(front: Sequence[FrontPoint]) -> str:

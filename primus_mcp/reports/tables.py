@@ -64,28 +64,54 @@ def ranked(records: Sequence[TrialRecord]) -> list[TrialRecord]:
     return [by_id[number] for number in [*order, *rest] if number is not None]
 
 
+def _cells(record: TrialRecord) -> tuple[str, ...]:
+    """What the table shows of a trial between its number and its words."""
+    result, resolved = record.result, record.result.resolved
+    return (
+        "-" if result.tokens_per_s_per_gpu is None else f"{result.tokens_per_s_per_gpu:,.0f}",
+        "-" if result.memory_per_gpu_gb is None else f"{result.memory_per_gpu_gb:.1f}",
+        f"{verdict(result)}, policy" if is_outside_policy(result) else verdict(result),
+        "/".join(str(resolved[name]) for name in SIZES) if resolved else "-",
+        *((_recompute(resolved), str(resolved["schedule"]), _levers(resolved)) if resolved else ("-", "-", "-")),
+    )
+
+
+def _folded(order: Sequence[TrialRecord]) -> list[tuple[tuple[str, ...], list[TrialRecord]]]:
+    """Trials that run and that the table cannot tell apart share a row, at the place of the first."""
+    rows: dict[object, tuple[tuple[str, ...], list[TrialRecord]]] = {}
+    for record in order:
+        cells = _cells(record)
+        key = cells if record.result.resolved else record.trial_id
+        rows.setdefault(key, (cells, []))[1].append(record)
+    return list(rows.values())
+
+
+def _words(records: Sequence[TrialRecord]) -> str:
+    """The first one's label; of others that share its row their numbers and the knobs in which they differ."""
+    first, *others = records
+    if not others:
+        return plain(first.label)
+    names = dict.fromkeys(
+        name for other in others for name in {**first.trial, **other.trial} if first.trial.get(name) != other.trial.get(name)
+    )
+    differ = f" (other {', '.join(names)})" if names else ""
+    return f"{plain(first.label)}; alike: {', '.join(f'#{other.trial_id}' for other in others)}{differ}"
+
+
 def trials_table(records: Sequence[TrialRecord], rows: int = DEFAULT_ROWS) -> Table:
-    """The first `rows` trials of the ranking what they try to show last; a narrow terminal cuts that."""
-    order = ranked(records)
+    """The first `rows` rows of the ranking; what the trials try stands last, and a narrow terminal cuts that."""
+    found = _folded(ranked(records))
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", show_edge=False, expand=True)
     for heading, right in (("#", True), ("tokens/s/GPU", True), ("GB/GPU", True), ("verdict", False), (SIZES_HEADING, False)):
         table.add_column(heading, justify="right" if right else "left", no_wrap=True)
     for heading in ("recompute", "schedule", "levers"):
         table.add_column(heading, no_wrap=True)
     table.add_column("what", no_wrap=True, overflow="ellipsis", ratio=1)
-    for record in order[:rows]:
-        result, resolved = record.result, record.result.resolved
-        table.add_row(
-            str(record.trial_id),
-            "-" if result.tokens_per_s_per_gpu is None else f"{result.tokens_per_s_per_gpu:,.0f}",
-            "-" if result.memory_per_gpu_gb is None else f"{result.memory_per_gpu_gb:.1f}",
-            f"{verdict(result)}, policy" if is_outside_policy(result) else verdict(result),
-            "/".join(str(resolved[name]) for name in SIZES) if resolved else "-",
-            *((_recompute(resolved), str(resolved["schedule"]), _levers(resolved)) if resolved else ("-", "-", "-")),
-            Text(plain(record.label)),
-        )
-    if len(order) > rows:
-        table.caption, table.caption_justify = f"{len(order) - rows} more in trials.jsonl", "left"
+    for cells, alike in found[:rows]:
+        count = f", {len(alike)} alike" if len(alike) > 1 else ""
+        table.add_row(str(alike[0].trial_id), *cells[:-1], cells[-1] + count, Text(_words(alike)))
+    if more := sum(len(alike) for _, alike in found[rows:]):
+        table.caption, table.caption_justify = f"{more} more in trials.jsonl", "left"
     return table
 
 

@@ -94,7 +94,7 @@ def _levers(workload: Workload, cluster: Cluster, config: TrainingConfig) -> Ite
         for stage in (3, 2, 1):
             yield f"sync-free stage {stage}", {"use_turbo_deepep": True, "sync_free_stage": stage, "expert_tensor_parallel_size": 1}
     if not config.fp4:
-        yield "FP8", {"fp8": "hybrid"}
+        yield "FP8" if config.fp8 is None else "FP8 format hybrid", {"fp8": "hybrid"}
     if config.fp8 is not None and cluster.gpu.supports_mxfp8:
         yield "MXFP8", {"fp8": "mxfp8"}
 

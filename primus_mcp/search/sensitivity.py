@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -26,7 +26,11 @@ BAND = 0.03
 """Configurations whose throughput differs by less than this are not told apart by the model."""
 BROAD, SHARP = 0.5, 0.2
 """Shares of the steps that cost less than BAND, from which on a basin is called broad, and below which it is a peak."""
+FEWEST = 5
+"""Steps that fit, below which their share is called neither broad nor sharp."""
 MAX_RIVALS = 8
+Outcome = Literal["priced", "over the cap", "illegal", "policy", "not asked for", "not priced"]
+"""What became of a step: `policy` where no rule of the trainer refuses it, only a bound of the search."""
 
 
 class _Record(BaseModel):
@@ -34,13 +38,14 @@ class _Record(BaseModel):
 
 
 class Step(_Record):
-    """One step away from the centre. `ratio`: its throughput over the centre's; null where it does not run or does not fit."""
+    """One step away from the centre. `ratio`: its throughput over the centre's; null where `outcome` is not `priced`."""
 
     label: str
     trial: dict[str, Any]
     tokens_per_s_per_gpu: float | None
     memory_per_gpu_gb: float | None
     ratio: float | None
+    outcome: Outcome
     reason: str | None
 
 
@@ -143,22 +148,31 @@ def one_steps(evaluator: FullEvaluator, centre: TrialConfig, allowed: Allowed = 
         try:
             result = evaluator.evaluate(trial)
         except PrimusMcpError as error:
-            steps.append(_step(label, trial, None, None, None, str(error)))
+            steps.append(_step(label, trial, None, base, "not priced", str(error)))
             continue
-        candidate = is_candidate(result)
-        inside = candidate and allowed(trial, result)
-        rate, reason = (result.tokens_per_s_per_gpu, result.reason) if inside else (None, NOT_ASKED_FOR if candidate else result.reason)
-        steps.append(_step(label, trial, rate, result.memory_per_gpu_gb, rate / base if rate and base else None, reason))
+        outcome = _outcome(evaluator, trial, result, allowed)
+        steps.append(_step(label, trial, result, base, outcome, NOT_ASKED_FOR if outcome == "not asked for" else result.reason))
     return sorted(steps, key=lambda step: -(step.ratio or 0.0))
 
 
-def _step(label: str, trial: TrialConfig, rate: float | None, memory: float | None, ratio: float | None, reason: str | None) -> Step:
+def _outcome(evaluator: FullEvaluator, trial: TrialConfig, result: EvaluationResult, allowed: Allowed) -> Outcome:
+    if is_candidate(result):
+        return "priced" if allowed(trial, result) else "not asked for"
+    if not result.legal:
+        kinds = {violation.kind for violation in evaluator.rules.check(trial).violations}
+        return "policy" if kinds == {"policy"} else "illegal"
+    return "over the cap" if result.within_margin is False else "not priced"
+
+
+def _step(label: str, trial: TrialConfig, result: EvaluationResult | None, base: float, outcome: Outcome, reason: str | None) -> Step:
+    rate = result.tokens_per_s_per_gpu if result is not None and outcome == "priced" else None
     return Step(
         label=label.removeprefix("neighbour: "),
         trial=set_knobs(trial),
         tokens_per_s_per_gpu=rate,
-        memory_per_gpu_gb=memory,
-        ratio=ratio,
+        memory_per_gpu_gb=None if result is None else result.memory_per_gpu_gb,
+        ratio=rate / base if rate and base else None,
+        outcome=outcome,
         reason=reason,
     )
 
@@ -226,7 +240,7 @@ def sensitivity(
     near = [i for i, rate in enumerate(today) if rate >= max(today) * (1 - BAND)]
     robust = min(near, key=lambda i: (round(regrets[i], 4), -today[i], i))
     fitting = [step for step in steps if step.ratio is not None]
-    basin = sum((step.ratio or 0.0) >= 1 - BAND for step in fitting) / len(fitting) if fitting else 0.0
+    cheap = sum((step.ratio or 0.0) >= 1 - BAND for step in fitting)
     found = [
         Rival(label=label, trial=set_knobs(trial), tokens_per_s_per_gpu=rate, worst_regret=regret)
         for (label, trial, _), rate, regret in zip(chosen, today, regrets, strict=True)
@@ -238,9 +252,9 @@ def sensitivity(
         steps=steps,
         swings=swings,
         rivals=found,
-        basin=basin,
+        basin=cheap / len(fitting) if fitting else 0.0,
         robust=robust,
-        text=_text(found, swings, basin, robust),
+        text=_text(found, swings, (cheap, len(fitting)), robust),
     )
 
 
@@ -276,9 +290,20 @@ def _swing(ends: _Ends) -> Swing:
     )
 
 
-def _text(rivals: Sequence[Rival], swings: Sequence[Swing], basin: float, robust: int) -> str:
-    kind = "a broad basin" if basin >= BROAD else "a sharp peak" if basin < SHARP else "neither sharp nor broad"
-    lines = [f"{kind}: {basin:.0%} of the single steps that fit cost less than {BAND:.0%}"]
+def _basin_text(cheap: int, fitting: int) -> str:
+    """How many of the steps that fit cost little; a verdict only where there are enough of them."""
+    if not fitting:
+        return "no single step that was tried fits: how broad the optimum is, is not known"
+    told = f"{cheap} of the {fitting} single steps that fit cost{'s' if fitting == 1 else ''} less than {BAND:.0%}"
+    if fitting < FEWEST:
+        return f"{told}: too few to tell a broad basin from a sharp peak"
+    share = cheap / fitting
+    kind = "a broad basin" if share >= BROAD else "a sharp peak" if share < SHARP else "neither sharp nor broad"
+    return f"{kind}: {told}"
+
+
+def _text(rivals: Sequence[Rival], swings: Sequence[Swing], basin: tuple[int, int], robust: int) -> str:
+    lines = [_basin_text(*basin)]
     if swings:
         first = swings[0]
         ends = " and ".join(first.ends)

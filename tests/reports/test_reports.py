@@ -168,6 +168,14 @@ def test_the_table_has_the_best_first_names_its_levers_and_fits_the_width() -> N
     assert "too large" in lines[3] and "1 more" in lines[4]
 
 
+def test_trials_that_no_column_tells_apart_share_a_row_that_names_what_differs() -> None:
+    alike = [record(result(number), "sweep").model_copy(update={"trial": {"fp8": kind}}) for number, kind in ((1, "delayed"), (2, "e4m3"))]
+    console = Console(width=200, record=True, file=Path("/dev/null").open("w"))  # noqa: SIM115
+    console.print(trials_table([*alike, record(result(3, memory_per_gpu_gb=150.0))]))
+    shown = console.export_text().splitlines()
+    assert len(shown) == 3 and "2 alike" in shown[1] and shown[1].rstrip().endswith("sweep; alike: #2 (other fp8)")
+
+
 @pytest.mark.parametrize("label", ["[/fp8]", "[bold]x[/bold]", "\x1b[31mred\x9b0m", "two\nlines", "\u202edesrever"])
 def test_a_label_is_text_and_neither_markup_nor_commands_for_the_terminal(label: str) -> None:
     console = Console(width=120, record=True, file=Path("/dev/null").open("w"))  # noqa: SIM115

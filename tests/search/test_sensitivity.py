@@ -11,9 +11,10 @@ from primus_mcp.errors import InputError
 from primus_mcp.inputs.catalogue import catalogue_yaml
 from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.hardware_files import catalogue_document, gpu_names, gpu_profile
+from primus_mcp.reports.sweep_text import sensitivity_text
 from primus_mcp.search.constant_words import CONSTANTS
 from primus_mcp.search.credible import LAUNCHES, figures
-from primus_mcp.search.sensitivity import BAND, sensitivity
+from primus_mcp.search.sensitivity import BAND, _basin_text, sensitivity
 from primus_mcp.space.knobs import TrialConfig
 
 
@@ -46,6 +47,24 @@ def test_steps_are_told_against_the_centre_and_what_does_not_fit_has_no_ratio() 
             assert step.tokens_per_s_per_gpu == step.ratio * answer.tokens_per_s_per_gpu or step.tokens_per_s_per_gpu
     ratios = [step.ratio or 0.0 for step in answer.steps]
     assert ratios == sorted(ratios, reverse=True)
+
+
+def test_what_is_out_says_why_and_no_verdict_comes_from_a_few_steps() -> None:
+    answer = found("mixtral_8x7B_v0.1", tp=1, pp=1, ep=8, expert_tensor_parallel_size=1, mbs=1)
+    by_outcome = {step.outcome for step in answer.steps if step.ratio is None}
+    assert "over the cap" in by_outcome and all(step.outcome == "priced" for step in answer.steps if step.ratio is not None)
+    assert all((step.memory_per_gpu_gb is None) == (step.outcome in ("illegal", "policy", "not priced")) for step in answer.steps)
+    assert _basin_text(0, 2) == "0 of the 2 single steps that fit cost less than 3%: too few to tell a broad basin from a sharp peak"
+    assert _basin_text(0, 5).startswith("a sharp peak: 0 of the 5") and _basin_text(5, 5).startswith("a broad basin")
+    assert "not known" in _basin_text(0, 0)
+
+
+def test_a_figure_that_is_not_used_is_named_without_numbers_and_a_step_between_fp8_formats_names_the_format() -> None:
+    answer = found("mixtral_8x7B_v0.1", tp=1, pp=1, ep=8, expert_tensor_parallel_size=1, mbs=1, fp8="delayed")
+    printed = sensitivity_text(answer).splitlines()
+    assert not [line for line in printed if "+0.0%   +0.0%" in line or "-0.0%   -0.0%" in line]
+    assert any("not used by this configuration: " in line and "NIC bandwidth" in line for line in printed)
+    assert "FP8" not in {step.label for step in answer.steps}
 
 
 def test_the_robust_choice_is_within_the_band_and_regrets_least() -> None:
