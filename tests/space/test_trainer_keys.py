@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from space_cases import MODELS, make_workload
+from space_cases import MODELS, make_workload, nodes
 
 from primus_mcp.inputs.layout import parse_layout
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.space.knobs import TrialConfig, knob_values
+from primus_mcp.space.legality import check_legality
 from primus_mcp.space.trainer_keys import resolve, trainer_keys
 
 
@@ -236,3 +237,40 @@ def test_a_communication_that_cannot_run_at_another_cp_becomes_point_to_point() 
     split = {"context_parallel_size": 4, "cp_comm_type": "a2a+p2p", "hierarchical_context_parallel_sizes": [2, 2]}
     assert resolve(make_workload("dense", **split), TrialConfig(cp=2)).cp_comm_type == "p2p"
     assert resolve(make_workload("dense", **split), TrialConfig(cp=4)).cp_comm_type == "a2a+p2p"
+
+
+def test_overlapped_tp_communication_goes_where_the_trial_has_no_sequence_parallelism() -> None:
+    """T13: at TP 1 the trainer switches sequence parallelism off and then asks for it."""
+    workload = make_workload("dense", tensor_model_parallel_size=4, tp_comm_overlap=True)
+    assert keys(workload, tp=1)["tp_comm_overlap"] is False
+    assert "tp_comm_overlap" not in keys(workload, tp=2)
+    assert check_legality(workload, TrialConfig(tp=1), nodes()).legal
+    plain = make_workload("dense", tensor_model_parallel_size=4, tp_comm_overlap=True, sequence_parallel=False)
+    assert keys(plain, tp=2)["tp_comm_overlap"] is False
+
+
+def test_what_needs_virtual_stages_goes_with_the_last_of_them() -> None:
+    written = {"overlap_p2p_comm_warmup_flush": True, "overlap_param_gather_with_optimizer_step": True, "ckpt_format": "torch"}
+    workload = make_workload("dense", pipeline_model_parallel_size=4, num_virtual_stages_per_pipeline_rank=2, **written)
+    assert check_legality(workload, TrialConfig(), nodes(), allow_policy=True).legal
+    for pp in (1, 2):
+        changed = keys(workload, pp=pp, vpp=1)
+        assert changed["overlap_p2p_comm_warmup_flush"] is False
+        assert changed["overlap_param_gather_with_optimizer_step"] is False
+    assert keys(workload, overlap_param_gather=False)["overlap_param_gather_with_optimizer_step"] is False
+    assert keys(workload, mbs=1) == {"micro_batch_size": 1}
+
+
+def test_a_checkpoint_format_of_fsdp2_does_not_outlive_it() -> None:
+    fsdp2 = {"use_torch_fsdp2": True, "use_distributed_optimizer": False, "overlap_param_gather": False}
+    workload = make_workload("dense", gradient_accumulation_fusion=False, ckpt_format="torch_dcp", **fsdp2)
+    assert check_legality(workload, TrialConfig(), nodes(), allow_policy=True).legal
+    assert keys(workload, tp=2)["ckpt_format"] == "torch_dist"
+    assert keys(workload, use_distributed_optimizer=True)["ckpt_format"] == "torch_dist"
+    assert "ckpt_format" not in keys(workload, mbs=1)
+
+
+def test_what_fp8_and_fp4_bring_goes_with_them() -> None:
+    gathered = {"fp8": "e4m3", "fp8_recipe": "mxfp8", "fp8_param_gather": True, "reuse_grad_buf_for_mxfp8_param_ag": True}
+    assert keys(make_workload("dense", **gathered), fp8="none")["reuse_grad_buf_for_mxfp8_param_ag"] is False
+    assert keys(make_workload("dense", fp4="e2m1", fp4_param=True), fp8="mxfp8")["fp4_param"] is False
