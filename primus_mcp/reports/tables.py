@@ -86,14 +86,19 @@ def _folded(order: Sequence[TrialRecord]) -> list[tuple[tuple[str, ...], list[Tr
     return list(rows.values())
 
 
+def _differing(first: TrialRecord, other: TrialRecord) -> list[str]:
+    """Knobs that both set otherwise, and fields of what they resolve to that are not equal."""
+    knobs = [name for name, value in other.trial.items() if name in first.trial and first.trial[name] != value]
+    own = first.result.resolved or {}
+    return [*knobs, *(name for name, value in (other.result.resolved or {}).items() if name not in other.trial and own.get(name) != value)]
+
+
 def _words(records: Sequence[TrialRecord]) -> str:
     """The first one's label; of others that share its row their numbers and the knobs in which they differ."""
     first, *others = records
     if not others:
         return plain(first.label)
-    names = dict.fromkeys(
-        name for other in others for name in {**first.trial, **other.trial} if first.trial.get(name) != other.trial.get(name)
-    )
+    names = dict.fromkeys(name for other in others for name in _differing(first, other))
     differ = f" (other {', '.join(names)})" if names else ""
     return f"{plain(first.label)}; alike: {', '.join(f'#{other.trial_id}' for other in others)}{differ}"
 
