@@ -103,7 +103,7 @@ def _remarks(workload: Workload) -> list[str]:
 
 
 def _megatron(workload: Workload, trial: TrialConfig) -> str:
-    from primus_mcp.inputs.findings import NOT_CARRIED
+    from primus_mcp.inputs.findings import IN_FILES
     from primus_mcp.inputs.megatron_workload import export_megatron
     from primus_mcp.space.trainer_keys import read_trial, trainer_keys
 
@@ -116,7 +116,7 @@ def _megatron(workload: Workload, trial: TrialConfig) -> str:
     remarks = _remarks(workload)
     for remark in remarks:
         print(f"note: {remark}", file=sys.stderr)
-    untold = [finding.text for finding in workload.findings if finding.code == NOT_CARRIED]
+    untold = [finding.text for finding in workload.findings if finding.code in IN_FILES]
     return export.text(f"Written by `primus-mcp convert`: {workload.name}{_with(trial)}", (*untold, *remarks))
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 NOT_CARRIED = "not-carried"
-"""What of a model a written file does not say: the file names it in a comment."""
+"""What of a model no written file says."""
+IN_FILES = (NOT_CARRIED, "differs-from-config", "hf-unknown-key")
+"""Codes that a written file names in a comment at its top: trained as it is, it is another model."""
 TOLD = (
     NOT_CARRIED,
     "model-defaults",

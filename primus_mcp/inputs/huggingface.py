@@ -191,7 +191,9 @@ def _key_findings(config: HfConfig, told: list[str]) -> tuple[Finding, ...]:
     known = {*table.no_cost, *table.left_out, *table.refused}
     if unknown := [key for key in rest if key not in known]:
         on, off = [key for key in unknown if rest[key] not in _OFF], [key for key in unknown if rest[key] in _OFF]
-        parts = ([f"{', '.join(map(shown, on))} not priced"] if on else []) + ([f"{', '.join(map(shown, off))} off"] if off else [])
+        parts = ([f"{', '.join(map(shown, on))} not priced and not carried over"] if on else []) + (
+            [f"{', '.join(map(shown, off))} off"] if off else []
+        )
         text = f"keys of config.json that are not known to {config.model_type}: {'; '.join(parts)}"
         findings.append(Finding(code="hf-unknown-key", text=text))
     if filled := {key: value for key, value in config.filled.items() if value not in _OFF}:

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from primus_mcp.inputs.findings import NOT_CARRIED
+from primus_mcp.inputs.findings import IN_FILES
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.space.knobs import TrialConfig, knob_text
@@ -56,7 +56,7 @@ def overlay_document(workload: Workload, trial: TrialConfig) -> dict[str, Any]:
 def overlay_yaml(workload: Workload, trial: TrialConfig) -> str:
     """The overlay as YAML text, keys in the file's own order; the trial, and what of the model it does not say, in comments above."""
     header = f"# {workload.name} with {trial.model_dump_json(exclude_none=True)}\n"
-    header += "".join(f"# {finding.text}\n" for finding in workload.findings if finding.code == NOT_CARRIED)
+    header += "".join(f"# {finding.text}\n" for finding in workload.findings if finding.code in IN_FILES)
     body: str = yaml.dump(overlay_document(workload, trial), Dumper=_DUMPER, sort_keys=False, allow_unicode=True, width=4096)
     return header + body
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from cli_cases import run
 
 from primus_mcp.api import resolve_workload
@@ -44,6 +45,8 @@ def test_tune_writes_a_workload_file_that_the_program_reads_again(capsys: pytest
     read = json.loads(out)
     assert code == 0
     assert (read["parameters"], read["architecture"]["seq_length"], read["baseline"]["gbs"]) == (8_030_261_248, 8192, 64)
+    overrides = yaml.safe_load(overlay.read_text(encoding="utf-8"))["modules"]["pre_trainer"]["overrides"]
+    assert (overrides["rotary_base"], overrides["norm_epsilon"], overrides["rope_scaling_factor"]) == (500_000, 1e-5, 8.0)
 
 
 def test_keys_that_are_not_known_are_said_before_the_numbers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

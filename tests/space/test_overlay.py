@@ -11,6 +11,7 @@ import yaml
 from space_cases import make_workload, nodes
 
 from primus_mcp.errors import PrimusMcpError
+from primus_mcp.inputs.hf_workload import workload_from_hf
 from primus_mcp.inputs.workload import Workload, read_workload
 from primus_mcp.space.adapted import adapt_baseline
 from primus_mcp.space.knobs import KNOBS, TrialConfig
@@ -113,3 +114,23 @@ def test_every_flag_of_a_trial_is_passed() -> None:
     flags = exports(make_workload("dense"), TrialConfig(pp=5, mbs=1, recompute_granularity="full"))[-1]
     for text in ("--micro-batch-size 1", "--recompute-granularity full", "--pipeline-model-parallel-layout 'Et*"):
         assert text in flags
+
+
+def test_what_the_file_does_not_say_of_the_model_is_a_comment_at_its_top() -> None:
+    config = {
+        "model_type": "gemma",
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "vocab_size": 512,
+        "max_position_embeddings": 128,
+        "strange\nkey: 1": 3,
+    }
+    workload = workload_from_hf(config)
+    text = overlay_yaml(workload, TrialConfig())
+    comments = [line for line in text.splitlines() if line.startswith("#")]
+    for said in ("not carried over from config.json", "apply_layernorm_1p", "activation: silu would run", "strange"):
+        assert any(said in line for line in comments), said
+    assert set(yaml.safe_load(text)) == {"work_group", "user_name", "exp_name", "workspace", "modules"}
