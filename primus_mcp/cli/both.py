@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 from primus_mcp.cli.memory import fits, memory_document_of, print_memory, print_memory_beside, tell_source, write_memory_picture
-from primus_mcp.cli.performance import performance_document, print_performance, print_time_beside
-from primus_mcp.cli.projected import add_projection_arguments, measured_cases, print_documents, tell_findings, write_bytes
+from primus_mcp.cli.performance import performance_document, print_performance, print_time_beside, write_pictures
+from primus_mcp.cli.projected import add_projection_arguments, measured_cases, print_documents, tell_findings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,9 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print both; exit 3 when one does not fit. --plot draws memory."""
+    """Print both; exit 3 when one does not fit. --plot draws memory, and the pipeline beside it in FILE_time."""
     from primus_mcp.cli.main import EXIT_NOTHING_FITS, EXIT_OK
-    from primus_mcp.reports.pipeline_trace import chrome_trace, pipeline_trace
 
     cases = measured_cases(arguments)
     if arguments.json:
@@ -41,7 +39,6 @@ def run(arguments: argparse.Namespace) -> int:
                 print_time_beside(case)
     if arguments.plot is not None:
         write_memory_picture(arguments.plot, cases[0])
-    if arguments.trace is not None:
-        found = pipeline_trace(cases[0].workload.architecture, cases[0].config, cases[0].cluster, backend=arguments.gemm_backend)
-        write_bytes(arguments.trace, json.dumps(chrome_trace(found)).encode(), "--trace")
+    timed = {} if arguments.plot is None else {"plot": arguments.plot.with_stem(f"{arguments.plot.stem}_time")}
+    write_pictures(argparse.Namespace(**{**vars(arguments), **timed}), cases[0])
     return EXIT_OK if all(fits(case) for case in cases) else EXIT_NOTHING_FITS

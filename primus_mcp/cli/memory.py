@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 from primus_mcp.cli.measuring import memory_document as memory_beside
 from primus_mcp.cli.measuring import memory_lines as lines_beside
 from primus_mcp.cli.measuring import source_document, source_lines
-from primus_mcp.cli.projected import Projected, add_projection_arguments, measured_cases, print_documents, tell_findings, write_bytes
+from primus_mcp.cli.projected import (
+    Projected,
+    add_projection_arguments,
+    measured_cases,
+    print_documents,
+    tell_findings,
+    tell_picture,
+    write_bytes,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,3 +124,4 @@ def write_memory_picture(path: Path, case: Projected) -> None:
     from primus_mcp.reports.memory_plot import memory_chart
 
     write_bytes(path, picture(memory_chart(_memory(case), case.cluster, title=case.title), path.suffix), "--plot")
+    tell_picture(path, "chart of memory")

@@ -15,6 +15,7 @@ from primus_mcp.cli.projected import (
     measured_cases,
     print_documents,
     tell_findings,
+    tell_picture,
     write_bytes,
 )
 from primus_mcp.errors import InputError
@@ -91,7 +92,9 @@ def band_of(case: Projected, found: PerformanceProjection) -> dict[str, Any]:
 
     if case.measured is not None:
         return {"throughput_band": None, "warnings": []}
-    return band_fields(case.workload.architecture, case.config, case.cluster, found.tokens_per_s_per_gpu)
+    return band_fields(
+        case.workload.architecture, case.config, case.cluster, found.tokens_per_s_per_gpu, [code for code, _ in found.warnings]
+    )
 
 
 def print_time_beside(case: Projected) -> None:
@@ -102,13 +105,15 @@ def print_time_beside(case: Projected) -> None:
 
 def print_performance(case: Projected, backend: Any) -> None:
     """Throughput, what the iteration is made of, communication, warnings."""
+    from primus_mcp.evaluation.nearest import band_words
+
     found = project(case, backend)
     band = band_of(case, found)
     print(case.title)
     print(f"throughput      {found.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {seconds_to_ms(found.iteration_s):,.1f} ms an iteration")
     if band["throughput_band"]:
         low, high = band["throughput_band"]
-        print(f"band            {low:,.0f} to {high:,.0f} tokens/s/GPU by the errors of the most similar published runs")
+        print(f"band            {low:,.0f} to {high:,.0f} tokens/s/GPU {band_words(warning.code for warning in band['warnings'])}")
     print(
         f"efficiency      {found.tflops_per_s_per_gpu:,.0f} TFLOP/s/GPU, MFU {found.mfu:.1%} of {found.gemm_precision},"
         f" bubble {found.bubble_ratio:.1%} over all ranks"
@@ -140,8 +145,11 @@ def write_pictures(arguments: argparse.Namespace, case: Projected) -> None:
     if arguments.trace is not None:
         document = chrome_trace(pipeline_trace(arch, case.config, case.cluster, backend=backend))
         write_bytes(arguments.trace, json.dumps(document).encode(), "--trace")
+        tell_picture(arguments.trace, f"trace of schedule {case.config.schedule}")
     if arguments.plot is not None:
         most = max(1, _PLOTTED_MICRO_BATCHES_A_RANK * case.config.pp)
         shown = pipeline_trace(arch, case.config, case.cluster, backend=backend, most=most)
         title = f"{case.title}\n{shown.schedule}, {shown.micro_batches} of {shown.all_micro_batches} micro-batches"
         write_bytes(arguments.plot, picture(pipeline_chart(shown, title=title), arguments.plot.suffix), "--plot")
+        others = " alone (any other: --plot with that --schedule)" if arguments.schedule == "all" else ""
+        tell_picture(arguments.plot, f"chart of the pipeline, schedule {shown.schedule}{others},")

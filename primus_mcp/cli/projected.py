@@ -188,3 +188,8 @@ def write_bytes(path: Path, data: bytes, flag: str) -> None:
         path.write_bytes(data)
     except OSError as error:
         raise InputError(f"cannot be written: {error}", where=flag, remedy="name a writable file") from None
+
+
+def tell_picture(path: Path, what: str) -> None:
+    """What was drawn, and where it lies, to stderr: stdout may be one JSON document."""
+    print(f"{what} in {path}", file=sys.stderr)

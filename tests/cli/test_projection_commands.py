@@ -231,3 +231,13 @@ def test_both_prints_memory_and_time_of_one_configuration(capsys: pytest.Capture
     found = json.loads(capsys.readouterr().out)
     assert set(found) == {"memory", "performance"}
     assert found["memory"]["configuration"] == found["performance"]["configuration"]
+
+
+def test_every_picture_is_named_and_both_draws_memory_and_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target, other = tmp_path / "x.svg", tmp_path / "x_time.svg"
+    main(["both", *DENSE, "--gemm-backend", "roofline", "--plot", str(target)])
+    said = capsys.readouterr().err
+    assert f"chart of memory in {target}" in said and f"schedule 1f1b, in {other}" in said
+    assert target.read_bytes() != other.read_bytes()
+    main(["performance", *DENSE, "--gemm-backend", "roofline", "--schedule", "all", "--plot", str(target)])
+    assert f"schedule 1f1b alone (any other: --plot with that --schedule), in {target}" in capsys.readouterr().err
