@@ -107,6 +107,7 @@ ROUTER = [
 ]
 ATTENTION = [
     Example("C3", ("3 entries", "32 layers"), arguments={"cp_comm_type": ["p2p"] * 3}, mended_arguments={"cp_comm_type": ["p2p"] * 32}),
+    Example("C7", ("CP 2", "p2p"), arguments={"softmax_type": "off-by-one"}, trial={"cp": 2}, mended_arguments={"cp_comm_type": "a2a"}),
     Example(
         "C8", ("CP is 2",), arguments={"attention_backend": "unfused"}, trial={"cp": 2}, mended_arguments={"attention_backend": "flash"}
     ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from primus_mcp.space.rules.base import Case, RuleBook, megatron, primus
+from primus_mcp.space.rules.base import Case, RuleBook, engine, megatron, primus
 
 book = RuleBook()
 NO_CONTEXT = ("unfused", "local")
@@ -14,6 +14,16 @@ def _one_a_layer(case: Case) -> str | None:
     kinds = case.arguments.get("cp_comm_type")
     if isinstance(kinds, list) and len(kinds) != case.arch.num_layers:
         return f"cp_comm_type has {len(kinds)} entries, the model has {case.arch.num_layers} layers; write one text, or one a layer"
+    return None
+
+
+@book.hard(
+    "C7", engine("attention/dot_product_attention/context_parallel.py:5062-5067"), "a softmax with a sink or offset under CP needs a2a"
+)
+def _softmax(case: Case) -> str | None:
+    c, kind = case.config, case.arguments.get("softmax_type")
+    if c.cp > 1 and kind not in (None, "vanilla") and c.cp_comm_type != "a2a" and not c.turbo_attention:
+        return f"softmax_type {kind} at CP {c.cp} needs cp_comm_type a2a, it is {c.cp_comm_type}"
     return None
 
 
