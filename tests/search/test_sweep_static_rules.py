@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from space_cases import make_workload, nodes
+from sweep_cases import ALL_AXES, evaluator
 
 from primus_mcp.evaluation.evaluators import Rules
+from primus_mcp.inputs.workload import workload_from_arguments
 from primus_mcp.search.sweep_choices import choices_of
 from primus_mcp.search.sweep_masks import Masks
 
@@ -20,15 +21,17 @@ SHARED = {"recompute_modules": ["shared_experts"], "moe_shared_expert_overlap": 
 @pytest.mark.parametrize(
     ("model", "written"),
     [
-        ("dense", ENDS | {"tensor_model_parallel_size": 2, "tp_comm_overlap": True}),
-        ("dense", STEP | VIRTUAL),
-        ("dense", {"attention_backend": "unfused", "enable_cuda_graph": True, "cuda_graph_scope": "attn"}),
-        ("moe", {"activation_func_clamp_value": 7.0, "add_bias_linear": True, "bias_dropout_fusion": False, "delay_wgrad_compute": False}),
-        ("moe", {"moe_enable_deepep": True, "moe_token_dispatcher_type": "flex", "moe_router_dtype": "fp32"}),
-        ("latent", SHARED),
+        ("llama3.1_8B", ENDS | {"tensor_model_parallel_size": 2, "tp_comm_overlap": True}),
+        ("llama3.1_8B", STEP | VIRTUAL),
+        ("llama3.1_8B", {"attention_backend": "unfused", "enable_cuda_graph": True, "cuda_graph_scope": "attn"}),
+        ("gpt_oss_20B", {"activation_func_clamp_value": 7.0, "use_turbo_deepep": False}),
+        ("mixtral_8x7B_v0.1", {"moe_enable_deepep": True, "moe_token_dispatcher_type": "flex", "moe_router_dtype": "fp32"}),
+        ("deepseek_v2_lite", SHARED),
     ],
 )
 def test_random_configurations_are_judged_as_the_rules_judge_them_with_keys_of_the_workload(model: str, written: dict[str, Any]) -> None:
-    rules = Rules(workload=make_workload(model, **written), cluster=nodes(2), axes={"overlap_grad_reduce": True, "gbs": True}, pins={})
+    own = evaluator(model, 2).rules
+    workload = workload_from_arguments({**own.workload.arguments, **written}, f"{model}-static", document=own.workload.document)
+    rules = Rules(workload=workload, cluster=own.cluster, axes=ALL_AXES, pins={})
     choices = choices_of(rules.workload, rules.cluster, axes=rules.axes, pins={})
     assert Masks(rules, choices).random_disagreements(150, seed=3) == []
