@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from primus_mcp.errors import InputError
 from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.inputs.cluster_file import MAX_NODES
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.search.prices import Price, usd_per_million_tokens
 from primus_mcp.search.sweep_result import SweptTrial
@@ -18,6 +19,8 @@ from primus_mcp.units import MTOKEN, S_PER_DAY, bytes_to_gb
 
 MOST = 1e18
 """Tokens or days beyond which an amount is a typing error."""
+WIDER = 1.25
+"""Of an extrapolated number of nodes: the larger one that is worth sweeping too."""
 _TOKENS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 _DAYS = {"d": 1.0, "h": 1 / 24, "w": 7.0, "m": 30.0}
 
@@ -102,7 +105,20 @@ def deadline_text(points: Sequence[FrontPoint], target_tokens: float, deadline_d
     fastest = min((point for point in points if point.days is not None), key=lambda point: point.days or 0.0, default=None)
     if fastest is None:
         return f"{wanted}: no swept cluster holds this workload"
-    return f"{wanted}: none of the swept clusters; the fastest, {fastest.nodes} nodes of {fastest.gpu}, takes {fastest.days:.1f} days"
+    none = f"{wanted}: none of the swept clusters; the fastest, {fastest.nodes} nodes of {fastest.gpu}, takes {fastest.days:.1f} days"
+    nodes = nodes_for(fastest, deadline_days)
+    if nodes > MAX_NODES:
+        return f"{none}; extrapolated at its tokens/s/GPU it would take more than {MAX_NODES:,} nodes"
+    wider = ",".join(str(count) for count in dict.fromkeys((nodes, min(MAX_NODES, math.ceil(nodes * WIDER)))))
+    return (
+        f"{none}; extrapolated at its tokens/s/GPU, which more nodes may lower, about {nodes:,} nodes would do: "
+        f"sweep them (--gpu {fastest.gpu} --nodes {wider}) before you count on it"
+    )
+
+
+def nodes_for(point: FrontPoint, deadline_days: float) -> int:
+    """Nodes that train the target in time at this point's tokens/s/GPU: ceil(nodes x days / deadline). An extrapolation, nothing priced."""
+    return math.ceil(point.nodes * (point.days or 0.0) / deadline_days)
 
 
 def parse_tokens(text: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sqlite3
 import subprocess
@@ -192,5 +193,9 @@ def test_tokens_by_a_deadline_ask_for_the_fewest_nodes(capsys: pytest.CaptureFix
     assert main([*asked, "--target-tokens", "1T", "--deadline", f"{between:.1f}d", "--usd-per-gpu-hour", "2"]) == 0
     first = capsys.readouterr().out.splitlines()[0]
     assert "4 nodes (32 mi300x)" in first and "$" in first
-    assert main([*asked, "--target-tokens", "1T", "--deadline", "1d"]) == 0
-    assert "none of the swept clusters" in capsys.readouterr().out
+    assert main([*asked, "--target-tokens", "1T", "--deadline", "10d"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    nodes = math.ceil(4 * min(days.values()) / 10)
+    assert "none of the swept clusters" in first and f"about {nodes:,} nodes would do" in first and f"--nodes {nodes}," in first
+    assert main([*asked, "--target-tokens", "1000000T", "--deadline", "1d"]) == 0
+    assert "more than" in capsys.readouterr().out.splitlines()[0]
