@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,7 @@ def session_digests(workload: Workload, target: TargetCluster, pins: Mapping[str
 
 
 def compare_baseline(
-    evaluator: Evaluator, target: TargetCluster, tokens_per_s_per_gpu: float, memory_gb: float | None = None
+    evaluator: Evaluator, target: TargetCluster, tokens_per_s_per_gpu: float | None = None, memory_gb: float | None = None
 ) -> MeasuredComparison:
     """See `TuningSession.compare_baseline`; needs no out-dir."""
     legality = evaluator.rules.check(TrialConfig())
@@ -194,9 +195,11 @@ class TuningSession:
             self.folder.write(summaries.overlay_name(record.trial_id), text, durable=False)
 
     def seed_plan(self) -> Iterator[Seed]:
-        """The search's own plan for this workload and cluster, fed back with what its seeds turned out to be."""
+        """The search's own plan for this workload and cluster, fed back with what its seeds turned out to be. Where no configuration with
+        the pins is legal: the baseline alone.
+        """
         rules = self.evaluator.rules
-        return seed_plan(
+        plan = seed_plan(
             self.workload,
             self.target.cluster,
             score=self.score,
@@ -205,6 +208,14 @@ class TuningSession:
             pins=rules.pins,
             allow_policy=rules.allow_policy,
         )
+        return islice(plan, 1) if self.impossible_pins is not None else plan
+
+    @cached_property
+    def impossible_pins(self) -> str | None:
+        """Which pins no legal configuration can have, and why; None where some can."""
+        from primus_mcp.search.impossible import impossible_pins
+
+        return impossible_pins(self.evaluator.rules)
 
     def score(self, trial: TrialConfig) -> float | None:
         """Tokens/s/GPU of a trial in the log that is legal and inside the margin; None for any other."""
@@ -291,8 +302,11 @@ class TuningSession:
             agent=agent,
         )
 
-    def report(self) -> str:
-        """The best block with its exports, or why no trial can be recommended. Synthetic numbers export nothing."""
+    def report(self, measured: MeasuredComparison | None = None) -> str:
+        """The best block with its exports, or why no trial can be recommended. Synthetic numbers export nothing.
+
+        `measured`: the user's own run of the baseline, which may contradict what the block says.
+        """
         records = self.log.records()
         ranking = rank([record.result for record in records])
         record = summaries.record_of(records, ranking.best)
@@ -300,21 +314,31 @@ class TuningSession:
             return self._reasons([entry.result for entry in records])
         baseline = summaries.baseline_of(records, self.pins)
         cost = cost_of(record.result, self.target.cluster.gpu.name, self.target.price)
-        before = baseline.result if baseline else None
-        text = best_block(record.result, trial=record.trial, baseline=before, note=ranking.note, cost=cost, proof=proof_line(self.proof()))
+        before, caution = baseline.result if baseline else None, measured.caution if measured else ""
+        text = best_block(
+            record.result,
+            trial=record.trial,
+            baseline=before,
+            note=ranking.note,
+            cost=cost,
+            proof=proof_line(self.proof()),
+            caution=caution,
+        )
         if record.result.fidelity == "synthetic":
             return text
         lines = exports(self.workload, TrialConfig.model_validate(record.trial))
         return f"{text}\n\n{exports_block(lines, str(self.folder.path / summaries.overlay_name(record.trial_id)))}"
 
     def _reasons(self, results: Sequence[EvaluationResult]) -> str:
+        if self.impossible_pins is not None:
+            return f"no legal trial found: {self.impossible_pins}; remedy: change the pin"
         closest = summaries.record_of(self.log.records(), closest_to_fit(results))
         fitting = cheapest_fitting_change(self.evaluator, TrialConfig.model_validate(closest.trial)) if closest else None
         cluster = self.target.cluster
         change = fitting.text if fitting else None
         return reasons_text(results, bytes_to_gb(cluster.memory_cap_bytes), bytes_to_gb(cluster.hbm_bytes), change)
 
-    def compare_baseline(self, tokens_per_s_per_gpu: float, memory_gb: float | None = None) -> MeasuredComparison:
+    def compare_baseline(self, tokens_per_s_per_gpu: float | None = None, memory_gb: float | None = None) -> MeasuredComparison:
         """The workload as it is, priced even if it needs more than the margin leaves (it ran), against the user's own run of it.
 
         Raises InputError when the baseline is illegal on this cluster, or the measurement impossible.

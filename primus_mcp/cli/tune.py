@@ -22,11 +22,11 @@ from primus_mcp.cli.search_stage import add_search_arguments, require_known_tria
 from primus_mcp.cli.start import add_start_arguments
 from primus_mcp.cli.stops import signals_wait
 from primus_mcp.cli.streams import print_rich, terminal
-from primus_mcp.errors import InputError
 
 if TYPE_CHECKING:
     from primus_mcp.cli.known import BestKnown
     from primus_mcp.cli.setup import Problem
+    from primus_mcp.reports.measured import MeasuredComparison
     from primus_mcp.reports.summary import AgentSummary, StoppedBecause
     from primus_mcp.session import TuningSession
 
@@ -68,8 +68,6 @@ def run(arguments: argparse.Namespace) -> int:
     from primus_mcp.cli.start import keep_best
     from primus_mcp.reports.summary import summary_json
 
-    if arguments.measured_memory_gb and not arguments.measured_tokens_per_s:
-        raise InputError("is given without --measured-tokens-per-s", where="--measured-memory-gb", remedy="give both")
     mode = "dry" if arguments.dry_run else arguments.mode
     problem = resolve_problem(arguments, mode=mode, profiling_mode=arguments.profiling_mode)
     tell_notes(problem)
@@ -83,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(summary_json(outcome), end="")
         if measured is not None:
-            print(f"note: {measured}", file=sys.stderr)
+            print("\n".join(f"note: {text}" for text in (measured.text, measured.caution) if text), file=sys.stderr)
     else:
         _report(session, agent, measured)
     if stopped == "interrupted":
@@ -99,7 +97,7 @@ def _search(arguments: argparse.Namespace, session: TuningSession, known: BestKn
     try:
         if not arguments.agent_only:
             stopped = _seeds(session, known, quiet=arguments.quiet)
-        if arguments.seed_only or stopped == "interrupted":
+        if arguments.seed_only or stopped == "interrupted" or session.impossible_pins is not None:
             return stopped, None
         sweep_start(arguments, session)
         return run_search(arguments, session)
@@ -107,13 +105,13 @@ def _search(arguments: argparse.Namespace, session: TuningSession, known: BestKn
         return "interrupted", None
 
 
-def _measured(arguments: argparse.Namespace, problem: Problem) -> str | None:
+def _measured(arguments: argparse.Namespace, problem: Problem) -> MeasuredComparison | None:
     """The user's own run against the projection; checked before anything is written."""
     from primus_mcp.session import compare_baseline
 
-    if arguments.measured_tokens_per_s is None:
+    if arguments.measured_tokens_per_s is None and arguments.measured_memory_gb is None:
         return None
-    return compare_baseline(problem.evaluator, problem.target, arguments.measured_tokens_per_s, arguments.measured_memory_gb).text
+    return compare_baseline(problem.evaluator, problem.target, arguments.measured_tokens_per_s, arguments.measured_memory_gb)
 
 
 def _limits(arguments: argparse.Namespace) -> dict[str, float | None]:
@@ -164,7 +162,7 @@ def _seeds(session: TuningSession, known: BestKnown, *, quiet: bool) -> StoppedB
     return outcome.stopped_because
 
 
-def _report(session: TuningSession, agent: AgentSummary | None, measured: str | None) -> None:
+def _report(session: TuningSession, agent: AgentSummary | None, measured: MeasuredComparison | None) -> None:
     from primus_mcp.reports.tables import trials_table
 
     records = session.history()
@@ -172,8 +170,8 @@ def _report(session: TuningSession, agent: AgentSummary | None, measured: str | 
         print_rich(trials_table(records), columns=PIPE_COLUMNS)
         print()
     if measured is not None:
-        print(f"{measured}\n")
-    print(session.report())
+        print(f"{measured.text}\n")
+    print(session.report(measured))
     if agent is not None:
         print(f"\n{agent.text}")
     print(f"\nartefacts in {session.folder.path}")

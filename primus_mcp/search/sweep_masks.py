@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -119,16 +119,36 @@ class Masks:
 
     def topologies(self) -> list[Knobs]:
         """Legal topologies; the others are counted."""
+        return list(self._legal_topologies())
+
+    def _legal_topologies(self) -> Iterator[Knobs]:
         inner = self.choices.size // max(1, len(self.choices.topologies))
-        legal: list[Knobs] = []
         batch = min(self.choices.batches, key=lambda knobs: int(knobs.get("mbs") or 0))
         for topology in self.choices.topologies:
             broken = [rule for rule in self.violations(topology, batch)[0] if rule in _TOPOLOGY_RULES]
             if broken:
                 self.fallen[broken[0]] += inner
             else:
-                legal.append(topology)
-        return legal
+                yield topology
+
+    def any_legal(self) -> bool:
+        """Whether anything is legal, as soon as that is known."""
+        for topology in self._legal_topologies():
+            for block in self.blocks(topology):
+                if any(len(self.legal(block, batch).lever) for batch in range(len(block.batches))):
+                    return True
+        return False
+
+    def least_broken(self) -> tuple[frozenset[str], Knobs]:
+        """(rules that every topology breaks with the pins and the smallest batch, other levers at rest; the knobs of one that breaks the
+        fewest, with a pipeline if any).
+        """
+        batch = min(self.choices.batches, key=lambda knobs: int(knobs.get("mbs") or 0))
+        tried = [{**self.rules.pins, **topology, **batch} for topology in self.choices.topologies]
+        broken = [frozenset(self.violations(knobs)[0]) for knobs in tried]
+        return frozenset.intersection(*broken), min(zip(broken, tried, strict=True), key=lambda one: (len(one[0]), one[1].get("pp") == 1))[
+            1
+        ]
 
     def blocks(self, topology: Knobs) -> list[Block]:
         """Legal pipelines of a topology with their legal batches; the others are counted."""
