@@ -11,6 +11,7 @@ import yaml
 
 from primus_mcp.inputs.argument_values import complete_arguments, default_arguments
 from primus_mcp.inputs.built_model import read_architecture
+from primus_mcp.inputs.megatron_arguments import megatron_table
 from primus_mcp.inputs.presets import ConfigRoot, PresetReader, bundled_root
 from primus_mcp.inputs.published import published_models
 from primus_mcp.projection.parameters import mtp_parameters, total_parameters
@@ -34,7 +35,16 @@ def test_presets_flatten_to_primus_own_values_from_the_checkout_and_from_the_bun
     assert {key: value for key, value in checkout.items() if key != "bases"} == {k: v for k, v in facts.items() if k != "bases"}
     bundled = flatten(bundled_root(), name)
     assert bundled == {key: facts[key] for key in bundled}
-    assert set(default_arguments()) & set(facts) == set(bundled)
+    read = set(default_arguments()) & set(facts)
+    assert read <= set(bundled)
+    assert set(bundled) - read <= {flag.key for flag in megatron_table().flags.values() if not flag.priced}
+
+
+@pytest.mark.parametrize("name", sorted(set(published_models()) & set(PRESETS)))
+def test_a_published_models_preset_has_the_numbers_that_make_it_the_model(name: str) -> None:
+    bundled = flatten(bundled_root(), name)
+    assert {"rotary_base", "norm_epsilon", "init_method_std"} <= set(bundled)
+    assert bundled.get("num_experts") is None or {"moe_router_score_function", "moe_router_pre_softmax"} <= set(bundled)
 
 
 def test_presets_build_the_parameter_counts_that_were_found_for_primus(shared: Path) -> None:

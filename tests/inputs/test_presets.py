@@ -95,13 +95,3 @@ def test_merging_leaves_its_inputs_alone() -> None:
     base: dict[str, Any] = {"n": {"p": 1}}
     assert deep_merge(base, {"n": {"q": 2}}) == {"n": {"p": 1, "q": 2}}
     assert base == {"n": {"p": 1}}
-
-
-def test_bundled_models_have_the_numbers_of_primus_own_files(shared: Path) -> None:
-    numbers = ("rotary_base", "norm_epsilon", "init_method_std", "moe_router_score_function", "moe_router_topk_scaling_factor")
-    files = [path.name for path in (bundled_root().path / "models" / "megatron").glob("*.yaml") if path.stem != "language_model"]
-    for name in files:
-        readers = [PresetReader(roots=config_roots(None, root), environment={}) for root in (None, shared / "primus")]
-        bundled, own = (reader.flatten(name, "models", "megatron", name) for reader in readers)
-        assert {key: bundled[key] for key in numbers if key in bundled} == {key: own[key] for key in numbers if key in bundled}, name
-        assert name != "qwen3_30B_A3B.yaml" or bundled["rotary_base"] == 1_000_000
