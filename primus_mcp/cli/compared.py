@@ -38,7 +38,7 @@ def print_table(cases: list[tuple[str, Projected]], backend: Any) -> None:
         print(f"{name:30} {found.tokens_per_s_per_gpu:13,.0f} {spread:>17} {numbers}  {memory.verdict(case.cluster)}")
         if note := cache_note(memory.fits(case.cluster.hbm_bytes), memory.device_bytes, case.cluster.hbm_bytes):
             beyond.append(f"{name}: {note}")
-    print("band: tokens/s/GPU by the errors of the published runs most like it")
+    print("band: tokens/s/GPU by the errors of the published runs most like it, or of all AMD runs where none validates a part (--json)")
     print(f"verdict: {'; '.join(f'{found} = {meaning}' for found, meaning in MEANINGS.items())}")
     print("\n".join(beyond), end="\n" if beyond else "")
 

@@ -63,6 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _print(result: EvaluationResult, cluster: Cluster) -> None:
+    from primus_mcp.evaluation.nearest import band_words
+
     if not result.legal:
         print(f"illegal: {result.reason}")
         return
@@ -70,13 +72,13 @@ def _print(result: EvaluationResult, cluster: Cluster) -> None:
     degrees = " ".join(f"{name.upper()} {resolved[name]}" for name in ("tp", "pp", "ep", "cp", "vpp", "mbs", "gbs"))
     print(f"configuration   {degrees}, schedule {resolved['schedule']}, recompute {resolved['recompute_granularity']}")
     print(f"replicas        dp {result.dp}, expert dp {result.expert_dp}, {result.micro_batches} micro-batches")
-    print(f"memory          worst rank {_verdict(result, cluster)}")
+    print(f"memory          {_verdict(result, cluster)} (worst rank)")
     _breakdown(result.memory_breakdown, "GB")
     if result.tokens_per_s_per_gpu is not None:
         print(f"throughput      {result.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {result.iteration_ms:,.0f} ms an iteration")
         if result.throughput_band:
             low, high = result.throughput_band
-            print(f"band            {low:,.0f} to {high:,.0f} tokens/s/GPU by the errors of the most similar published runs")
+            print(f"band            {low:,.0f} to {high:,.0f} tokens/s/GPU {band_words(warning.code for warning in result.warnings)}")
         print(
             f"efficiency      {result.tflops_per_s_per_gpu:,.0f} TFLOP/s/GPU, MFU {result.mfu:.1%},"
             f" bubble {result.bubble_ratio:.1%} over all ranks"

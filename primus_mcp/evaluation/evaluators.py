@@ -251,7 +251,8 @@ class FullEvaluator(MemoryRealEvaluator):
         fields, reason = self._memory(config)
         if reason is None or even_if_over:
             timing = performance_fields(project_performance(arch, config, self.cluster, gemm_backend=self.gemm_backend))
-            band = band_fields(arch, config, self.cluster, timing["tokens_per_s_per_gpu"])
+            codes = [warning.code for warning in timing["warnings"]]
+            band = band_fields(arch, config, self.cluster, timing["tokens_per_s_per_gpu"], codes)
             fields |= {**timing, **band, "warnings": [*fields["warnings"], *timing["warnings"], *band["warnings"]]}
         return self.result(trial, config, place(arch, config, self.cluster.world_size), **fields)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from primus_mcp.errors import InputError
-from primus_mcp.evaluation.nearest import UNLIKE
+from primus_mcp.evaluation.nearest import BAND_OF_ALL, UNLIKE
 from primus_mcp.evaluation.result import EvaluationResult, ResultWarning
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.measurement.calibration import Calibration, apply_calibration, term_of
@@ -39,6 +39,9 @@ def with_calibration(result: EvaluationResult, calibration: Calibration, cluster
             "mfu": None if result.mfu is None else result.mfu * faster,
             "throughput_band": None,
             "confidence": corrected.text,
-            "warnings": [ResultWarning(code="calibrated", text=text), *(found for found in result.warnings if found.code != UNLIKE)],
+            "warnings": [
+                ResultWarning(code="calibrated", text=text),
+                *(found for found in result.warnings if found.code not in (UNLIKE, BAND_OF_ALL)),
+            ],
         }
     )

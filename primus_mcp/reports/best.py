@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from primus_mcp.evaluation.nearest import band_words
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.part_words import baseline_warnings, deciding_warnings
 from primus_mcp.space.knobs import knob_text
@@ -28,8 +29,12 @@ def best_block(
     note: str | None = None,
     cost: str | None = None,
     proof: str | None = None,
+    caution: str = "",
 ) -> str:
-    """The block of one priced trial. `trial` holds the knobs it sets; what the fixed lines do not show follows as `also`."""
+    """The block of one priced trial. `trial` holds the knobs it sets; what the fixed lines do not show follows as `also`.
+
+    `caution`: what the user's own run of the baseline contradicts.
+    """
     assert result.resolved is not None and result.tokens_per_s_per_gpu is not None and result.memory_per_gpu_gb is not None
     c = result.resolved
     source = result.source if result.fidelity not in HEADERS else result.fidelity
@@ -45,13 +50,13 @@ def best_block(
     also = " ".join(f"{name}={knob_text(value)}" for name, value in trial.items() if name not in _IN_BLOCK and value is not None)
     if also:
         lines.append(f"  also: {also}")
-    lines.append(f"  → tokens/s/GPU = {result.tokens_per_s_per_gpu:,.0f}{_against(result, baseline)}")
+    lines.append(f"  → tokens/s/GPU = {result.tokens_per_s_per_gpu:,.0f}{_against(result, baseline, ran=bool(caution))}")
     lines.append(f"  → memory/GPU   = {result.memory_per_gpu_gb:.1f} GB{_upper(result)}")
     lines += [f"  cost: {cost}"] if cost else []
     lines += [f"  band: {band}"] if (band := band_text(result)) else []
     lines += [f"  proof: {proof}"] if proof else []
     shown = [*deciding_warnings(result), *baseline_warnings(result, baseline)]
-    lines += [f"  note: {text}" for text in (note, *shown, result.confidence) if text]
+    lines += [f"  note: {text}" for text in (caution, note, *shown, result.confidence) if text]
     return "\n".join(lines)
 
 
@@ -62,12 +67,13 @@ def proof_line(swept: Swept | None) -> str:
     return f"trial #{swept.trial_id} is the fastest of all {swept.legal:,} legal configurations that fit, under the model, by a sweep"
 
 
-def _against(result: EvaluationResult, baseline: EvaluationResult | None) -> str:
+def _against(result: EvaluationResult, baseline: EvaluationResult | None, *, ran: bool) -> str:
     """The gain over the baseline, where both are numbers of one class."""
     if baseline is None or baseline.trial_id == result.trial_id:
         return ""
     if baseline.fidelity != result.fidelity or baseline.tokens_per_s_per_gpu is None:
-        return "  (the baseline does not fit)" if baseline.within_margin is False else ""
+        said = "by the projection the baseline, which you have run, does not fit" if ran else "the baseline does not fit"
+        return f"  ({said})" if baseline.within_margin is False else ""
     assert result.tokens_per_s_per_gpu is not None
     return f"  ({result.tokens_per_s_per_gpu / baseline.tokens_per_s_per_gpu:.2f} x the baseline's {baseline.tokens_per_s_per_gpu:,.0f})"
 
@@ -77,7 +83,7 @@ def band_text(result: EvaluationResult) -> str:
     if result.throughput_band is None:
         return ""
     low, high = result.throughput_band
-    return f"{low:,.0f} to {high:,.0f} tokens/s/GPU by the errors of the most similar published runs"
+    return f"{low:,.0f} to {high:,.0f} tokens/s/GPU {band_words(warning.code for warning in result.warnings)}"
 
 
 def _upper(result: EvaluationResult) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from primus_mcp.evaluation.convert import FITS_ONLY_BALANCED
-from primus_mcp.evaluation.nearest import UNLIKE
+from primus_mcp.evaluation.nearest import BAND_OF_ALL, UNLIKE
 from primus_mcp.evaluation.result import OUTSIDE_POLICY, EvaluationResult, ResultWarning
 from primus_mcp.space.notes import GBS_DIFFERS, PRECISION_DIFFERS
 
@@ -82,6 +82,7 @@ GRAVEST: tuple[str, ...] = (
     "primus_inconsistent",
     "primus_partial",
     UNLIKE,
+    BAND_OF_ALL,
     FITS_ONLY_BALANCED,
     "expert_load_assumed",
     "lora_on_experts",
@@ -134,7 +135,7 @@ def deciding_warnings(result: EvaluationResult) -> list[str]:
 
     That the most similar runs came out otherwise is left to the band, where there is one.
     """
-    told = {UNLIKE} if result.throughput_band is not None else set()
+    told = {UNLIKE, BAND_OF_ALL} if result.throughput_band is not None else set()
     grave = [warning for warning in _by_gravity(result.warnings) if warning.code in GRAVEST and warning.code not in told]
     room = SHOWN_WARNINGS - sum(warning.code in ALWAYS_SHOWN for warning in grave)
     chosen = {id(warning) for warning in [one for one in grave if one.code not in ALWAYS_SHOWN][: max(room, 0)]}

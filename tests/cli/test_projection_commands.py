@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from primus_mcp.cli.main import main
+from primus_mcp.evaluation.nearest import band_words
 from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.model_workload import workload_from_model
 from primus_mcp.projection.memory import project_memory
@@ -195,7 +196,7 @@ def test_performance_and_both_state_the_band_and_the_warning_of_evaluate(capsys:
     main(["performance", *model, *place, *knobs[:-1]])
     out = capsys.readouterr().out
     low, high = alone["throughput_band"]
-    assert f"{low:,.0f} to {high:,.0f} tokens/s/GPU by the errors of the most similar published runs" in out
+    assert f"{low:,.0f} to {high:,.0f} tokens/s/GPU {band_words(found['code'] for found in alone['warnings'])}" in out
     assert ("unlike_validated_runs" in out) == any(found["code"] == "unlike_validated_runs" for found in alone["warnings"])
 
 

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 
 from primus_mcp.evaluation import nearest as module
-from primus_mcp.evaluation.nearest import UNLIKE, Nearest, Residual, Traits, band_fields, nearest, residuals
+from primus_mcp.evaluation.evaluators import FullEvaluator, Rules
+from primus_mcp.evaluation.nearest import (
+    BAND_OF_ALL,
+    UNLIKE,
+    Nearest,
+    Residual,
+    Traits,
+    band_fields,
+    band_words,
+    nearest,
+    of_all,
+    residuals,
+)
+from primus_mcp.inputs.catalogue import catalogue_yaml
 from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.model_workload import workload_from_model
+from primus_mcp.projection.performance.warnings import UNVALIDATED
+from primus_mcp.space.knobs import TrialConfig
 
 
 def traits(**changed: object) -> Traits:
@@ -33,8 +49,10 @@ def published(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Residual]]:
     runs += [Residual(family=family, traits=traits(nodes=False), error=error) for family, error in (("a", 0.02), ("b", 0.03), ("c", 0.04))]
     monkeypatch.setattr(module, "residuals", lambda: tuple(runs))
     nearest.cache_clear()
+    of_all.cache_clear()
     yield runs
     nearest.cache_clear()
+    of_all.cache_clear()
 
 
 def test_a_run_projected_too_fast_lowers_the_band_and_one_too_slow_raises_it(published: list[Residual]) -> None:
@@ -79,3 +97,50 @@ def test_a_configuration_whose_like_were_far_off_is_told_so_with_the_range() -> 
     assert low < 1800 and high > 2000
     (warning,) = fields["warnings"]
     assert warning.code == UNLIKE and f"{low:,.0f} to {high:,.0f} tokens/s/GPU" in warning.text
+
+
+@pytest.mark.parametrize("code", sorted(UNVALIDATED))
+def test_where_no_run_validates_a_part_the_band_spans_all_published_runs_of_the_vendor(published: list[Residual], code: str) -> None:
+    """25% too fast and 20% too slow are the outermost of all seven; the three alike on one node would give 96% to 100%."""
+    workload = workload_from_model("llama3.1_70B", seq_length=8192, gbs=128, mbs=1)
+    cluster = make_cluster("mi355x", num_nodes=1)
+    narrow = band_fields(workload.architecture, workload.baseline, cluster, 1000.0)
+    wide = band_fields(workload.architecture, workload.baseline, cluster, 1000.0, [code])
+    assert wide["throughput_band"] == pytest.approx([800.0, 1250.0])
+    assert wide["throughput_band"][0] <= narrow["throughput_band"][0] <= narrow["throughput_band"][1] <= wide["throughput_band"][1]
+    (warning,) = wide["warnings"]
+    assert warning.code == BAND_OF_ALL and code in warning.text and "all 7 published AMD runs" in warning.text
+    assert "all published runs" in band_words([BAND_OF_ALL]) and "most similar" in band_words([UNLIKE])
+
+
+def test_those_codes_speak_of_amd_runs_so_that_nvidia_keeps_its_own_band(published: list[Residual]) -> None:
+    workload = workload_from_model("llama3.1_70B", seq_length=8192, gbs=128, mbs=1)
+    fields = band_fields(workload.architecture, workload.baseline, make_cluster("b200", num_nodes=1), 1000.0, sorted(UNVALIDATED))
+    assert fields == {"throughput_band": None, "warnings": []}
+
+
+def test_the_widest_band_holds_every_other_and_the_blind_errors_of_amd() -> None:
+    nearest.cache_clear()
+    of_all.cache_clear()
+    widest = of_all("amd")
+    assert widest is not None
+    blind = catalogue_yaml("measured/accuracy.yaml")["amd"]["time"]["blind_mean_error"]
+    assert widest.low <= 1 / (1 + blind) and 1 / (1 - blind) <= widest.high
+    for moe, nodes, pipeline, latent, gpu in product((True, False), (True, False), (True, False), (True, False), ("mi300x", "mi355x")):
+        found = nearest(traits(moe=moe, nodes=nodes, pipeline=pipeline, latent=latent, gpu=gpu))
+        assert found is not None and widest.low <= found.low and found.high <= widest.high
+
+
+@pytest.mark.parametrize("nodes", [1, 4])
+def test_a_dense_model_with_tensor_parallelism_has_the_same_wide_band_on_one_node_and_on_several(nodes: int) -> None:
+    """A band of 6% beside `no published AMD run validates the time of TP traffic` would contradict it."""
+    nearest.cache_clear()
+    of_all.cache_clear()
+    workload = workload_from_model("llama3.1_70B", seq_length=8192, gbs=128, mbs=1)
+    rules = Rules(workload=workload, cluster=make_cluster("mi355x", num_nodes=nodes), axes={}, pins={})
+    result = FullEvaluator(rules, gemm_backend="roofline").evaluate(TrialConfig(tp=8, mbs=1))
+    codes, widest = {warning.code for warning in result.warnings}, of_all("amd")
+    assert {"not_validated", BAND_OF_ALL} <= codes and widest is not None
+    assert result.tokens_per_s_per_gpu is not None
+    ends = [result.tokens_per_s_per_gpu * widest.low, result.tokens_per_s_per_gpu * widest.high]
+    assert result.throughput_band == pytest.approx(ends)

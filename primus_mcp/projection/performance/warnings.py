@@ -11,6 +11,8 @@ from primus_mcp.projection.placement import Placement
 
 LAUNCH_BOUND_RATIO = 0.8
 FEW_MICRO_BATCHES = 5
+UNVALIDATED = frozenset({"not_validated", "fp8_not_validated", "expert_parallel_across_nodes", "experts_without_ep", "few_micro_batches"})
+"""Codes which say that no published AMD run validates a part of the time."""
 
 
 def _balance(config: TrainingConfig) -> tuple[str, str]:
