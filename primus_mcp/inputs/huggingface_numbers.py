@@ -51,7 +51,7 @@ class _Collector:
 
     def __init__(self, config: HfConfig) -> None:
         self.config = config
-        self.arguments: dict[str, Any] = {}
+        self.taken: dict[str, Any] = {}
         self.carried: dict[str, str] = {}
         self.left: list[str] = []
 
@@ -59,7 +59,7 @@ class _Collector:
         return key in self.config.document or key in self.config.family.numbers
 
     def carry(self, key: str, argument: str, value: Any) -> None:
-        self.arguments[argument] = value
+        self.taken[argument] = value
         if self.has(key):
             self.carried[key] = argument
 
@@ -111,7 +111,7 @@ def _rope_scaling(numbers: _Collector, scaling: Mapping[str, Any], where: str, l
     config = numbers.config
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if latent:
-        numbers.arguments["rope_type"] = "yarn" if kind == "yarn" else "rope"
+        numbers.taken["rope_type"] = "yarn" if kind == "yarn" else "rope"
     if kind == "default":
         return
     if kind == "yarn" and latent:
@@ -119,7 +119,7 @@ def _rope_scaling(numbers: _Collector, scaling: Mapping[str, Any], where: str, l
         return
     factor = config.as_number(f"{where}.factor", scaling["factor"]) if "factor" in scaling else None
     if kind == "llama3" and factor is not None and not latent:
-        numbers.arguments["use_rope_scaling"] = True
+        numbers.taken["use_rope_scaling"] = True
         numbers.carry(where, "rope_scaling_factor", factor)
         _others(numbers, scaling, where, _LLAMA3)
     elif kind == "linear" and factor is not None and factor.is_integer() and not latent and not numbers.has("rope_local_base_freq"):
@@ -137,9 +137,9 @@ def _yarn(numbers: _Collector, scaling: Mapping[str, Any], where: str) -> None:
     numbers.carry(where, "rotary_scaling_factor", config.as_number(f"{where}.factor", scaling["factor"]))
     key = "original_max_position_embeddings"
     length = config.as_number(f"{where}.{key}", scaling.get(key, config.document["max_position_embeddings"]))
-    numbers.arguments[key] = int(length)
-    numbers.arguments["mscale"] = config.as_number(f"{where}.mscale", scaling.get("mscale", 1.0), zero=True)
-    numbers.arguments["mscale_all_dim"] = config.as_number(f"{where}.mscale_all_dim", scaling.get("mscale_all_dim", 0.0), zero=True)
+    numbers.taken[key] = int(length)
+    numbers.taken["mscale"] = config.as_number(f"{where}.mscale", scaling.get("mscale", 1.0), zero=True)
+    numbers.taken["mscale_all_dim"] = config.as_number(f"{where}.mscale_all_dim", scaling.get("mscale_all_dim", 0.0), zero=True)
     _others(
         numbers,
         scaling,
@@ -213,4 +213,4 @@ def read_numbers(config: HfConfig, architecture: Architecture) -> HfNumbers:
     if architecture.experts is not None:
         _router(numbers, architecture.experts.top_k)
     _without_argument(numbers, architecture)
-    return HfNumbers(arguments=numbers.arguments, carried=numbers.carried, not_carried=tuple(numbers.left))
+    return HfNumbers(arguments=numbers.taken, carried=numbers.carried, not_carried=tuple(numbers.left))
