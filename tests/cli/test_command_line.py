@@ -110,7 +110,6 @@ def test_benchmark_profiling_without_a_gpu_marks_trials_illegal_with_the_guides_
         (["tune", *BOTH, "--pin", "tp"], "tp"),
         (["tune", *BOTH, "--budget", "max_round=3"], "max_rounds"),
         (["tune", *BOTH, "--sed-only"], "--seed-only"),
-        (["tune", *BOTH, "--measured-memory-gb", "100"], "--measured-tokens-per-s"),
         (["tune", *BOTH, "--out-dir", str(WORKLOAD)], WORKLOAD.name),
         (["evaluate", *BOTH, "--config", '{"tp": "8"}'], "tp"),
         (["evaluate", *BOTH, "--config", '{"tp": true}'], "tp"),

@@ -167,6 +167,15 @@ def test_what_a_million_tokens_cost_by_the_cluster_file_or_by_quotes(
         assert f"cost: ${3.6 / 3600 / best(tmp_path / 'a') * 1e6:.3f}/Mtoken" in printed
 
 
+def test_a_run_of_the_baseline_whose_memory_is_far_off_is_told_beside_the_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*SMALL, "--seed-only", "--seed-budget", "2", "--measured-memory-gb", "20", "--out-dir", str(tmp_path / "a")]) == 0
+    printed = capsys.readouterr().out
+    assert "baseline: projected" in printed and "  note: the projection contradicts your run of the baseline: " in printed
+    assert "expect every memory figure" in printed
+
+
 def test_no_price_is_made_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["tune", "--model", "llama3.1_8B", "--gpu", "mi355x", "--gemm-backend", "roofline", "--seed-only", "--quiet"]
     assert main([*command, "--seed-budget", "2", "--out-dir", str(tmp_path / "a")]) == 0

@@ -192,6 +192,17 @@ def test_a_measured_run_is_compared_as_projected_over_measured() -> None:
     assert "ratio 1.09" in found.text and "ratio 0.96" in found.text
 
 
+def test_a_run_that_the_projection_contradicts_is_told_in_the_block_and_memory_alone_has_its_ratio() -> None:
+    assert compare_with_measured(result(mfu=0.4), 3000.0, 190.0).caution == ""
+    found = compare_with_measured(result(mfu=0.4, within_margin=False), memory_gb=100.0)
+    assert found.text == "baseline: projected 182.8 GB, your run 100.0: ratio 1.83" and found.throughput_ratio is None
+    assert "memory by 1.83 x" in found.caution and "over the memory cap" in found.caution and "--profiling-mode benchmark" in found.caution
+    assert "primus-mcp calibrate" in compare_with_measured(result(mfu=0.2), 1500.0).caution
+    over = result(0, tokens_per_s_per_gpu=None, within_margin=False)
+    block = best_block(result(), trial={}, baseline=over, caution=found.caution)
+    assert f"  note: {found.caution}" in block.splitlines() and "which you have run, does not fit" in block
+
+
 def test_a_measurement_beyond_the_peak_is_taken_for_a_total_over_all_gpus() -> None:
     with pytest.raises(InputError, match=r"3,260\.4.*|more than its peak"):
         compare_with_measured(result(mfu=0.4), 3260.4 * 32, world_size=32)
