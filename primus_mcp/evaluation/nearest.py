@@ -159,7 +159,8 @@ def _nearest_of(runs: list[Residual], smallest: float, largest: float, name: str
 
 def band_words(codes: Iterable[str]) -> str:
     """Which runs a band rests on, by the codes of the answer's warnings."""
-    return f"by the errors of {'all published runs, as none validates a part of it' if BAND_OF_ALL in codes else 'the most similar published runs'}"
+    whose = "all published runs, as none validates a part of it" if BAND_OF_ALL in codes else "the most similar published runs"
+    return f"by the errors of {whose}"
 
 
 def _unvalidated(vendor: str, codes: Iterable[str], tokens_per_s_per_gpu: float) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from primus_mcp.projection.memory.verdict import MEANINGS
 from primus_mcp.tools.text import presentable
 
 
@@ -68,7 +69,7 @@ class Evaluated(Result):
 
     trial_id: int | None = Field(default=None, description="number in the log; null: not logged")
     cluster: str
-    verdict: str = Field(description="fits, at risk, over cap, too large, illegal")
+    verdict: str = Field(description="; ".join([*(f"{word}: {meaning}" for word, meaning in MEANINGS.items()), "illegal"]))
     legal: bool
     reason: str | None = Field(default=None, description="why it is illegal or does not fit")
     tokens_per_s_per_gpu: float | None = Field(default=None, description="what is maximised; null: not computed")
