@@ -10,6 +10,8 @@ from primus_mcp.evaluation.result import OUTSIDE_POLICY, EvaluationResult, Fidel
 FIDELITIES: tuple[Fidelity, ...] = ("synthetic", "heuristic", "simulate", "primus", "benchmark")
 """Lowest class first; throughputs of two classes are never compared."""
 
+FP8_FORMATS = (None, "hybrid", "e4m3")
+"""Of the trainer's key `fp8`, in the order in which they are preferred at one price; others come last."""
 AT_RISK_TOLERANCE = 0.03
 """A configuration whose upper memory bound exceeds the GPU wins only over safe ones that are slower by more than this share."""
 
@@ -52,10 +54,20 @@ def _rate(result: EvaluationResult) -> float:
     return result.tokens_per_s_per_gpu or 0.0
 
 
-def _order(result: EvaluationResult) -> tuple[float, float, int, int]:
-    """Fastest first; equal speed: less memory, then nearer to the workload, then the earlier trial."""
-    changed, number = result.settings_changed or 0, result.trial_id or 0
-    return (-_rate(result), result.memory_per_gpu_gb or 0.0, changed, number)
+def price_order(result: EvaluationResult) -> tuple[float, float, int]:
+    """Fastest first; equal speed: less memory, then nearer to the workload, whose own FP8 format therefore comes first."""
+    return (-_rate(result), result.memory_per_gpu_gb or 0.0, result.settings_changed or 0)
+
+
+def format_order(result: EvaluationResult) -> int:
+    """Where the FP8 format stands among formats at one price: none, hybrid (the trainer's usual one, with gradients in E5M2), e4m3."""
+    fp8 = (result.resolved or {}).get("fp8")
+    return FP8_FORMATS.index(fp8) if fp8 in FP8_FORMATS else len(FP8_FORMATS)
+
+
+def _order(result: EvaluationResult) -> tuple[tuple[float, float, int], int, int]:
+    """As `price_order` and `format_order`, then the earlier trial."""
+    return (price_order(result), format_order(result), result.trial_id or 0)
 
 
 def _plainest(candidates: Sequence[EvaluationResult], least: float = 0.0) -> EvaluationResult:

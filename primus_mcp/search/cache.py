@@ -18,6 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from primus_mcp.errors import RunDirectoryError
+from primus_mcp.evaluation.rank import format_order, price_order
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.trials.log import Digests, utc_now
 
@@ -57,6 +58,11 @@ class Proposal:
     trial: dict[str, Any]
     name: str
     time: str
+
+
+def _preference(entry: CachedTrial) -> tuple[float, float, int, int, str]:
+    """Smaller is better: as a ranking orders, then by key."""
+    return (*price_order(entry.result), format_order(entry.result), entry.key)
 
 
 def cache_file() -> Path:
@@ -112,11 +118,12 @@ class TrialCache:
         return len(rows)
 
     def best(self, digests: Digests, limit: int = 10) -> list[CachedTrial]:
-        """Entries of this very problem and engine, fastest first."""
-        return self._select(
-            "WHERE workload = ? AND cluster = ? AND engine = ? ORDER BY rate DESC, key LIMIT ?",
-            (digests.workload, digests.cluster, digests.engine, limit),
+        """Entries of this very problem and engine, fastest first; at one price as a ranking prefers them."""
+        found = self._select(
+            "WHERE workload = ? AND cluster = ? AND engine = ? ORDER BY rate DESC, key",
+            (digests.workload, digests.cluster, digests.engine),
         )
+        return sorted(found, key=_preference)[:limit]
 
     def proposals(self, digests: Digests, limit: int = 10) -> list[Proposal]:
         """Knobs of the best entries of this workload, of any engine, this cluster first: worth pricing again, not numbers.
@@ -129,7 +136,8 @@ class TrialCache:
         )
         alike: dict[tuple[str, str, str], CachedTrial] = {}
         for entry in found:
-            alike.setdefault((entry.digests.cluster, entry.digests.engine, f"{entry.result.tokens_per_s_per_gpu:.4g}"), entry)
+            kind = (entry.digests.cluster, entry.digests.engine, f"{entry.result.tokens_per_s_per_gpu:.4g}")
+            alike[kind] = min(alike.get(kind, entry), entry, key=lambda one: _preference(one)[1:])
         distinct: dict[str, Proposal] = {}
         for entry in alike.values():
             distinct.setdefault(json.dumps(entry.trial, sort_keys=True), Proposal(trial=entry.trial, name=entry.name, time=entry.time))

@@ -53,6 +53,6 @@ def single_levers(workload: Workload, cluster: Cluster, shape: Shape) -> Iterato
     yield "recompute", [{"recompute_granularity": granularity} for granularity in lighter]
     yield "VPP", [{"vpp": vpp} for vpp in _virtual_stages(workload)]
     yield "expert exchange", exchange_levers(workload, cluster, shape)
-    yield "FP8", [{"fp8": "hybrid"}] if not own.fp4 else []
+    yield "FP8", [{"fp8": "hybrid"}] if own.fp8 is None and not own.fp4 else []
     yield "fused loss", [{"cross_entropy_loss_fusion": True}]
     yield "data-parallel overlap", [{"overlap_grad_reduce": True, "overlap_param_gather": True}]

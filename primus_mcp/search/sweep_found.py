@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from primus_mcp.evaluation.rank import AT_RISK_TOLERANCE
+from primus_mcp.evaluation.rank import AT_RISK_TOLERANCE, format_order, price_order
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.search.sweep_choices import Knobs
 from primus_mcp.search.sweep_result import SweptTrial
@@ -17,8 +18,10 @@ from primus_mcp.units import GIB
 
 Index = NDArray[np.intp]
 Rates = NDArray[np.float64]
-Place = tuple[float, float, int, str]
-"""Smaller is better: minus tokens/s/GPU, GB, settings that differ from the workload, key."""
+Place = tuple[tuple[float, float, int], str, int, str]
+"""Smaller is better: price and settings that differ from the workload, the rest but for the FP8 format (so that formats stand together),
+the format in the order of preference, key."""
+_FORMAT_FIELDS = ("fp8", "fp8_recipe")
 TIE = 1e-9
 """Throughputs nearer than this are equal: a bound may differ from the projection in its last digits."""
 SPARED = 200_000
@@ -43,6 +46,11 @@ class Limits:
         return min(self.last, *self.levels) * (1 - TIE) if self.levels else self.last * (1 - TIE)
 
 
+def _place(key: str, result: EvaluationResult) -> Place:
+    rest = {name: value for name, value in (result.resolved or {}).items() if name not in _FORMAT_FIELDS}
+    return price_order(result), json.dumps(rest, sort_keys=True, default=str), format_order(result), key
+
+
 @dataclass
 class Found:
     """Priced configurations, each resolved one once. `levels_bytes`: memory levels under each of which the fastest is wanted, if any."""
@@ -51,7 +59,8 @@ class Found:
     levels_bytes: tuple[float, ...] = ()
     by_key: dict[str, SweptTrial] = field(default_factory=dict)
     best: float = 0.0
-    _spelled: dict[str, tuple[bool, str]] = field(default_factory=dict)
+    _spelled: dict[str, tuple[bool, bool, str]] = field(default_factory=dict)
+    _places: dict[str, Place] = field(default_factory=dict)
     _fastest: list[Place] = field(default_factory=list)
     _safe: Place | None = None
 
@@ -60,18 +69,20 @@ class Found:
         self._level_best = [0.0] * len(self.levels_bytes)
 
     def add(self, key: str, trial: TrialConfig, result: EvaluationResult, *, enumerated: bool) -> None:
-        """Take in a candidate. One that the enumeration names is shown as the enumeration spells it, whoever found it first."""
+        """Take in a candidate. One that the enumeration names is shown as the enumeration spells it, whoever found it first; hybrid that
+        scales as the workload does anyway is not spelled `delayed`.
+        """
         rate = result.tokens_per_s_per_gpu
         if rate is None:
             return
-        spelling = (not enumerated, trial.model_dump_json(exclude_none=True))
+        spelling = (not enumerated, trial.fp8 == "delayed", trial.model_dump_json(exclude_none=True))
         if key in self.by_key:
             if spelling < self._spelled[key]:
                 self._spelled[key], self.by_key[key] = spelling, SweptTrial(trial=set_knobs(trial), result=result)
             return
         self._spelled[key], self.by_key[key] = spelling, SweptTrial(trial=set_knobs(trial), result=result)
         self.best = max(self.best, rate)
-        place = (-rate, result.memory_per_gpu_gb or 0.0, result.settings_changed or 0, key)
+        place = self._places[key] = _place(key, result)
         self._fastest = sorted([*self._fastest, place])[: self.wanted]
         if result.fits_physically != "at_risk" and (self._safe is None or place < self._safe):
             self._safe = place
@@ -82,9 +93,9 @@ class Found:
     @property
     def limits(self) -> Limits:
         """The last of the best; while those are all at risk, also the fastest safe one within the tolerance. Limits only ever rise."""
-        last = -self._fastest[-1][0] if len(self._fastest) >= self.wanted else 0.0
+        last = -self._fastest[-1][0][0] if len(self._fastest) >= self.wanted else 0.0
         if self._fastest and self._at_risk(self._fastest[0][-1]):
-            safe = -self._safe[0] if self._safe is not None else 0.0
+            safe = -self._safe[0][0] if self._safe is not None else 0.0
             last = min(last, max(safe, self.best * (1 - AT_RISK_TOLERANCE)))
         return Limits(last=last, levels=tuple(self._level_best))
 
@@ -92,13 +103,13 @@ class Found:
         return self.by_key[key].result.fits_physically == "at_risk"
 
     def sorted(self) -> list[SweptTrial]:
-        """The best, fastest first; equal speed: less memory, then nearer to the workload.
+        """The best, fastest first; equal speed: less memory, then nearer to the workload, then hybrid before e4m3.
 
         Where all are at risk, the fastest safe one within the tolerance too.
         """
         chosen = list(self._fastest)
         if chosen and self._safe is not None and all(self._at_risk(place[-1]) for place in chosen):
-            chosen += [self._safe] if -self._safe[0] >= self.best * (1 - AT_RISK_TOLERANCE) else []
+            chosen += [self._safe] if -self._safe[0][0] >= self.best * (1 - AT_RISK_TOLERANCE) else []
         trials = [self.by_key[place[-1]] for place in chosen]
         return [one.model_copy(update={"result": one.result.model_copy(update={"trial_id": place})}) for place, one in enumerate(trials)]
 
@@ -106,13 +117,9 @@ class Found:
         """The fastest configuration under each memory level, without repeats."""
         found: dict[str, SweptTrial] = {}
         for level in self.levels_bytes:
-            fitting = [
-                (-(one.result.tokens_per_s_per_gpu or 0.0), one.result.memory_per_gpu_gb or 0.0, key)
-                for key, one in self.by_key.items()
-                if (one.result.memory_per_gpu_gb or 0.0) * GIB <= level
-            ]
+            fitting = [key for key, one in self.by_key.items() if (one.result.memory_per_gpu_gb or 0.0) * GIB <= level]
             if fitting:
-                key = min(fitting)[2]
+                key = min(fitting, key=self._places.__getitem__)
                 found.setdefault(key, self.by_key[key])
         return list(found.values())
 

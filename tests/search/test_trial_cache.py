@@ -25,6 +25,19 @@ def result(rate: float | None) -> EvaluationResult:
     return EvaluationResult(legal=True, engine_version="1", tokens_per_s_per_gpu=rate, memory_per_gpu_gb=1.0)
 
 
+def in_format(fp8: str) -> EvaluationResult:
+    return result(5.0).model_copy(update={"resolved": {"fp8": fp8}})
+
+
+@pytest.mark.parametrize("keys", ["ab", "ba"])
+def test_of_fp8_formats_at_one_price_hybrid_comes_back_first_whatever_the_keys(tmp_path: Path, keys: str) -> None:
+    cache = TrialCache(tmp_path / "best.sqlite")
+    formats = list(zip(keys, ("e4m3", "hybrid"), strict=True))
+    cache.remember(HERE, "n", [(key, {"fp8": fp8}, in_format(fp8)) for key, fp8 in formats])
+    assert [one.trial["fp8"] for one in cache.best(HERE)] == ["hybrid", "e4m3"]
+    assert [one.trial["fp8"] for one in cache.proposals(HERE)] == ["hybrid"]
+
+
 def _write(path: Path, worker: int) -> None:
     for i in range(20):
         TrialCache(path).remember(HERE, "n", [(f"{worker}-{i}", {"tp": worker}, result(1.0 + i))])
