@@ -107,11 +107,14 @@ def _rotation(numbers: _Collector, scaling: Mapping[str, Any], where: str, laten
 
 
 def _rope_scaling(numbers: _Collector, scaling: Mapping[str, Any], where: str, latent: bool) -> None:
-    """llama3, yarn under latent attention and linear by a whole factor; every other scaling is named."""
+    """llama3, yarn under latent attention and linear by a whole factor; every other scaling is named.
+
+    Megatron-LM refuses the fused rotation of latent attention without yarn (core/transformer/transformer_config.py:2256).
+    """
     config = numbers.config
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     if latent:
-        numbers.taken["rope_type"] = "yarn" if kind == "yarn" else "rope"
+        numbers.taken |= {"rope_type": "yarn"} if kind == "yarn" else {"rope_type": "rope", "apply_rope_fusion": False}
     if kind == "default":
         return
     if kind == "yarn" and latent:

@@ -93,8 +93,13 @@ class MegatronExport:
 
 
 def _fragment(arguments: Arguments, vocab_size: int) -> WrittenArguments:
-    """The arguments with the vocabulary that runs: mock data replaces it in Primus, and in Megatron-LM does not."""
+    """The arguments with the vocabulary that runs: mock data replaces it in Primus, and in Megatron-LM does not.
+
+    Without tensor parallelism there is no sequence parallelism, whatever the switch says (T10): it is not written.
+    """
     shown = dict(arguments)
+    if shown["tensor_model_parallel_size"] == 1:
+        shown["sequence_parallel"] = False
     if shown["mock_data"] is True:
         shown |= {"tokenizer_type": NULL_TOKENIZER, "tokenizer_model": None, "vocab_size": vocab_size - 1}
     return write_megatron(shown)

@@ -87,7 +87,9 @@ def _mixer_arguments(arch: Architecture) -> dict[str, Any]:
 
 
 def _expert_arguments(arch: Architecture, experts: MixtureOfExperts) -> dict[str, Any]:
-    return {
+    """An expert bias goes with sigmoid scores only (Megatron-LM core/transformer/transformer_config.py:1769)."""
+    score = {"moe_router_score_function": "sigmoid"} if experts.router_expert_bias else {}
+    return score | {
         "num_experts": experts.num_experts,
         "moe_layer_freq": _mask(arch.moe_layers),
         "moe_router_topk": experts.top_k,

@@ -74,6 +74,12 @@ def test_numbers_of_a_config_are_the_trainers_arguments(name: str, wanted: dict[
     assert wanted.items() <= numbers(name).items()
 
 
+def test_latent_attention_without_yarn_says_so_and_is_not_fused() -> None:
+    built = workload_from_hf(config("deepseek_v3", rope_scaling=None))
+    assert (built.arguments["rope_type"], built.arguments["apply_rope_fusion"], built.baseline.fused_rope) == ("rope", False, False)
+    assert "rotary_scaling_factor" not in built.arguments
+
+
 @by_name
 def test_the_file_read_again_has_the_same_numbers(path: Path, tmp_path: Path) -> None:
     built, wanted = workload_from_hf(path), read_hf_config(json.loads(path.read_text(encoding="utf-8")), path.stem, path.name).numbers

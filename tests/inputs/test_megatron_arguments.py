@@ -94,6 +94,13 @@ def test_in_out_in_is_the_same_for_random_legal_trials_and_what_megatron_lacks_i
     assert exact >= 5
 
 
+@pytest.mark.parametrize("tp", [1, 2])
+def test_sequence_parallelism_is_written_only_where_there_is_tensor_parallelism(tp: int) -> None:
+    keys = {"sequence_parallel": True, "tensor_model_parallel_size": tp}
+    written = export(workload_from_model("llama3.1_8B"), keys)
+    assert ("--sequence-parallel" in written.words) == (tp > 1) and written.changed == ()
+
+
 def test_every_example_of_primus_goes_out_and_in_again_or_is_refused_by_name(shared: Path) -> None:
     exact = named = 0
     for path in sorted((shared / "primus/examples/megatron/configs").rglob("*.yaml")):

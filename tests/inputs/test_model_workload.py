@@ -49,6 +49,19 @@ def test_the_model_built_is_the_published_one_but_for_what_megatron_cannot_build
         assert total_parameters(whole) == total_parameters(model.architecture)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_an_expert_bias_has_the_scores_that_the_trainer_asks_for(name: str) -> None:
+    arguments = workload(name).arguments
+    assert not arguments["moe_router_enable_expert_bias"] or arguments["moe_router_score_function"] == "sigmoid"
+
+
+def test_a_model_without_a_file_of_primus_own_says_that_its_numbers_are_not_known() -> None:
+    told = [finding.text for finding in workload_from_model("gemma2_9b").findings if finding.code == "not-carried"]
+    assert len(told) == 1 and "rotary_base, norm_epsilon" in told[0]
+    assert not [finding for finding in workload_from_model("llama3.1_8B").findings if finding.code == "not-carried"]
+    assert workload_from_model("llama3.1_8B").arguments["rotary_base"] == 500_000
+
+
 def shape(arch: Architecture) -> tuple[int, int, int]:
     return arch.num_layers, arch.hidden_size, arch.seq_length
 
