@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from primus_mcp.cli.common import add_cluster_arguments, add_engine_arguments, add_workload_arguments, knob_values
 from primus_mcp.cli.evaluator_options import add_evaluator_arguments
+from primus_mcp.cli.projected import expert_replicas
 from primus_mcp.errors import InputError
 from primus_mcp.units import GIB
 
@@ -58,11 +59,11 @@ def run(arguments: argparse.Namespace) -> int:
         print(result.model_dump_json(indent=2))
     else:
         tell_notes(problem)
-        _print(result, problem.target.cluster)
+        _print(result, problem.target.cluster, moe=problem.workload.architecture.is_moe)
     return EXIT_OK if result.legal and result.within_margin else EXIT_NOTHING_FITS
 
 
-def _print(result: EvaluationResult, cluster: Cluster) -> None:
+def _print(result: EvaluationResult, cluster: Cluster, *, moe: bool) -> None:
     from primus_mcp.evaluation.nearest import band_words
 
     if not result.legal:
@@ -71,7 +72,7 @@ def _print(result: EvaluationResult, cluster: Cluster) -> None:
     resolved = result.resolved or {}
     degrees = " ".join(f"{name.upper()} {resolved[name]}" for name in ("tp", "pp", "ep", "cp", "vpp", "mbs", "gbs"))
     print(f"configuration   {degrees}, schedule {resolved['schedule']}, recompute {resolved['recompute_granularity']}")
-    print(f"replicas        dp {result.dp}, expert dp {result.expert_dp}, {result.micro_batches} micro-batches")
+    print(f"replicas        dp {result.dp}{expert_replicas(result.expert_dp, moe=moe)}, {result.micro_batches} micro-batches")
     print(f"memory          {_verdict(result, cluster)} (worst rank)")
     _breakdown(result.memory_breakdown, "GB")
     if result.tokens_per_s_per_gpu is not None:

@@ -12,6 +12,7 @@ from primus_mcp.cli.measuring import source_document, source_lines, time_documen
 from primus_mcp.cli.projected import (
     Projected,
     add_projection_arguments,
+    expert_replicas,
     measured_cases,
     print_documents,
     tell_findings,
@@ -118,7 +119,8 @@ def print_performance(case: Projected, backend: Any) -> None:
         f"efficiency      {found.tflops_per_s_per_gpu:,.0f} TFLOP/s/GPU, MFU {found.mfu:.1%} of {found.gemm_precision},"
         f" bubble {found.bubble_ratio:.1%} over all ranks"
     )
-    print(f"replicas        dp {found.dp}, expert dp {found.expert_dp}, {found.micro_batches} micro-batches")
+    experts = expert_replicas(found.expert_dp, moe=case.workload.architecture.is_moe)
+    print(f"replicas        dp {found.dp}{experts}, {found.micro_batches} micro-batches")
     print("iteration, ms, of the busiest rank")
     _print_shares(found.time_breakdown_s, found.iteration_s)
     print("communication, ms in all / exposed")

@@ -190,6 +190,11 @@ def write_bytes(path: Path, data: bytes, flag: str) -> None:
         raise InputError(f"cannot be written: {error}", where=flag, remedy="name a writable file") from None
 
 
+def expert_replicas(expert_dp: int | None, *, moe: bool) -> str:
+    """`, expert dp 4` of a model with experts; nothing of another."""
+    return f", expert dp {expert_dp}" if moe else ""
+
+
 def tell_picture(path: Path, what: str) -> None:
     """What was drawn, and where it lies, to stderr: stdout may be one JSON document."""
     print(f"{what} in {path}", file=sys.stderr)

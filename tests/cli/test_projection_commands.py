@@ -242,3 +242,10 @@ def test_every_picture_is_named_and_both_draws_memory_and_time(tmp_path: Path, c
     assert target.read_bytes() != other.read_bytes()
     main(["performance", *DENSE, "--gemm-backend", "roofline", "--schedule", "all", "--plot", str(target)])
     assert f"schedule 1f1b alone (any other: --plot with that --schedule), in {target}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["evaluate", "performance"])
+def test_only_a_model_with_experts_has_replicas_of_experts(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for model, told in (("llama3.1_8B", False), ("deepseek_v2_lite", True)):
+        main([command, "--model", model, "--gpu", "mi300x", "--gemm-backend", "roofline"])
+        assert ("expert dp" in capsys.readouterr().out) == told
