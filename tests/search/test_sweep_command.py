@@ -68,7 +68,7 @@ def test_nodes_replace_those_of_a_cluster_file_whose_price_stays(tmp_path: Path,
 def test_formats_that_are_priced_alike_share_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*(word if word != "tp,mbs,recompute_granularity" else "fp8" for word in SMALL), "--pin", "mbs=1", "--no-cache"]) == 0
     shown = [line.split() for line in capsys.readouterr().out.splitlines() if "tokens/s/GPU" in line and " TP" in line]
-    assert [line[0] for line in shown] == ["1-2.", "3."] and {"fp8=delayed", "fp8=e4m3"} & set(shown[0]) and "or" in shown[0]
+    assert [line[0] for line in shown] == ["1-2.", "3."] and {"fp8=delayed", "fp8=e4m3", "fp8=hybrid"} & set(shown[0]) and "or" in shown[0]
 
 
 def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
