@@ -22,13 +22,19 @@ MAX_COUNT = 2**40
 
 @cache
 def default_arguments() -> Mapping[str, Any]:
-    """Every trainer argument that the engine reads, with Megatron's or Primus's default (catalog/primus/defaults.yaml)."""
+    """Every trainer argument that changes memory or time, with Megatron's or Primus's default (catalog/primus/defaults.yaml)."""
     return MappingProxyType(catalogue_yaml("primus/defaults.yaml"))
+
+
+@cache
+def start_arguments() -> Mapping[str, Any]:
+    """Every other trainer argument that a rule reads, with its default (catalog/primus/start_defaults.yaml)."""
+    return MappingProxyType(catalogue_yaml("primus/start_defaults.yaml"))
 
 
 def complete_arguments(arguments: Arguments) -> dict[str, Any]:
     """The arguments over the defaults."""
-    return {**default_arguments(), **arguments}
+    return {**default_arguments(), **start_arguments(), **arguments}
 
 
 def _wrong(key: str, value: Any, wanted: str) -> InputError:

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from primus_mcp.errors import InputError, UnsupportedFeatureError
-from primus_mcp.inputs.argument_values import Arguments, default_arguments
+from primus_mcp.inputs.argument_values import Arguments, default_arguments, start_arguments
 from primus_mcp.inputs.catalogue import catalogue_yaml
 from primus_mcp.inputs.findings import Finding
 from primus_mcp.inputs.shell_words import Token
@@ -77,7 +77,7 @@ def megatron_table() -> MegatronTable:
     return MegatronTable(
         flags=MappingProxyType(flags),
         not_priced=MappingProxyType(data["not_priced"]),
-        defaults=MappingProxyType({**default_arguments(), **data["defaults"]}),
+        defaults=MappingProxyType({**default_arguments(), **start_arguments(), **data["defaults"]}),
         reasons=MappingProxyType(
             {name: reason for reason, names in data["no_cost"].items() for name in names}
             | dict.fromkeys(data["no_cost_off"], "switches that the projection does not vary")

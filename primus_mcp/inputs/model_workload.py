@@ -87,19 +87,26 @@ def _mixer_arguments(arch: Architecture) -> dict[str, Any]:
 
 
 def _expert_arguments(arch: Architecture, experts: MixtureOfExperts) -> dict[str, Any]:
-    """An expert bias goes with sigmoid scores only (Megatron-LM core/transformer/transformer_config.py:1769)."""
+    """An expert bias goes with sigmoid scores only (Megatron-LM core/transformer/transformer_config.py:1769), biases of grouped experts
+    without fused dropout (core/transformer/moe/experts.py:171).
+    """
     score = {"moe_router_score_function": "sigmoid"} if experts.router_expert_bias else {}
-    return score | {
-        "num_experts": experts.num_experts,
-        "moe_layer_freq": _mask(arch.moe_layers),
-        "moe_router_topk": experts.top_k,
-        "moe_ffn_hidden_size": experts.expert_ffn_hidden_size,
-        "moe_shared_expert_intermediate_size": experts.shared_expert_ffn_hidden_size or None,
-        "moe_shared_expert_gate": experts.shared_expert_gate,
-        "moe_router_num_groups": experts.router_num_groups,
-        "moe_router_group_topk": experts.router_group_topk,
-        "moe_router_enable_expert_bias": experts.router_expert_bias,
-    }
+    biased = {"bias_dropout_fusion": False} if arch.linear_bias else {}
+    return (
+        score
+        | biased
+        | {
+            "num_experts": experts.num_experts,
+            "moe_layer_freq": _mask(arch.moe_layers),
+            "moe_router_topk": experts.top_k,
+            "moe_ffn_hidden_size": experts.expert_ffn_hidden_size,
+            "moe_shared_expert_intermediate_size": experts.shared_expert_ffn_hidden_size or None,
+            "moe_shared_expert_gate": experts.shared_expert_gate,
+            "moe_router_num_groups": experts.router_num_groups,
+            "moe_router_group_topk": experts.router_group_topk,
+            "moe_router_enable_expert_bias": experts.router_expert_bias,
+        }
+    )
 
 
 def architecture_arguments(arch: Architecture) -> dict[str, Any]:

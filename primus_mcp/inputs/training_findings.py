@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from primus_mcp.inputs.architecture import Architecture
-from primus_mcp.inputs.argument_values import Arguments, default_arguments, flag, optional_count, optional_text
+from primus_mcp.inputs.argument_values import Arguments, default_arguments, flag, optional_count, optional_text, start_arguments
 from primus_mcp.inputs.catalogue import catalogue_text
 from primus_mcp.inputs.findings import Finding
 from primus_mcp.inputs.megatron_arguments import megatron_table
@@ -149,7 +149,7 @@ def corrections_to_run(arguments: Arguments) -> tuple[dict[str, Any], tuple[Find
 
 def unknown_overrides(overrides: Mapping[str, Any], presets: Mapping[str, Any]) -> tuple[Finding, ...]:
     """Overrides that no preset has, the engine does not read and no catalogue calls free: misspelt, or features of tomorrow."""
-    known = {*presets, *default_arguments()}
+    known = {*presets, *default_arguments(), *start_arguments()}
     unread = [key for key in overrides if key not in known]
     if unread:
         free = {flag.key for flag in megatron_table().flags.values()} | _no_cost_keys()

@@ -7,7 +7,7 @@ from pathlib import Path, PurePath, PureWindowsPath
 from typing import Any
 
 from primus_mcp.errors import InputError, UnsupportedFeatureError
-from primus_mcp.inputs.argument_values import default_arguments
+from primus_mcp.inputs.argument_values import default_arguments, start_arguments
 from primus_mcp.inputs.findings import Finding
 from primus_mcp.inputs.presets import MAX_CHAIN, MAX_FILES, SourceFile, deep_merge
 from primus_mcp.inputs.yaml_loader import load_yaml
@@ -79,7 +79,7 @@ def overrides_of(name: str, module: Mapping[str, Any], where: str) -> dict[str, 
 
 def misplaced_keys(document: Mapping[str, Any], name: str) -> tuple[Finding, ...]:
     """Trainer arguments at the top level of the file, where Primus reads none of them."""
-    misplaced = [key for key in document if key in default_arguments()]
+    misplaced = [key for key in document if key in {*default_arguments(), *start_arguments()}]
     if not misplaced:
         return ()
     text = f"{', '.join(misplaced)} at the top level of the file are not read; write them into modules.{name}.overrides"

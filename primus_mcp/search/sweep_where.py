@@ -17,7 +17,7 @@ from typing import Any, NoReturn, get_args
 import numpy as np
 
 from primus_mcp.errors import InputError
-from primus_mcp.evaluation.result import Fit
+from primus_mcp.projection.memory.verdict import Fit
 from primus_mcp.space.knobs import KNOBS
 
 MAX_CHARACTERS, MAX_DEPTH = 1000, 20
