@@ -149,28 +149,31 @@ def _require_replaceable(path: Path) -> None:
         raise RunDirectoryError(f"cannot write {path}: not a regular file; name another file")
 
 
+def _swap_in(path: Path, temporary: Path, content: str | bytes, *, durable: bool) -> None:
+    """Write beside the file, fsync where `durable`, rename. Raises OSError; the temporary file never stays."""
+    _require_replaceable(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content.encode("utf-8") if isinstance(content, str) else content)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    if durable:
+        _sync_folder(path.parent)
+
+
 def write_atomic(path: Path, content: str | bytes, *, durable: bool = True) -> None:
     """Replace a file: temporary file beside it, fsync, rename. A reader sees the old file or the new one, never half of it.
 
     The caller holds the folder's lock. The temporary file's name is fixed, so what a kill leaves is taken up by the next write.
     Not `durable`: without fsync, for files that can be made again; a kill does no harm, a power cut may empty them.
     """
-    data = content.encode("utf-8") if isinstance(content, str) else content
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        _require_replaceable(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                if durable:
-                    os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        if durable:
-            _sync_folder(path.parent)
+        _swap_in(path, path.with_name(f".{path.name}.tmp"), content, durable=durable)
     except OSError as error:
         raise storage_error(error, path, "write") from error
 
@@ -179,16 +182,8 @@ def write_unlocked(path: Path, content: str | bytes, remedy: str) -> None:
     """Replace a file of a folder that is no out-dir of ours and in which no lock file is to stay: each writer has a temporary file of its
     own, and the last one's content stays. Raises RunDirectoryError that ends with the remedy.
     """
-    data = content.encode("utf-8") if isinstance(content, str) else content
-    temporary = path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}.tmp")
     try:
-        _require_replaceable(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_bytes(data)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        _swap_in(path, path.with_name(f".{path.name}.{os.getpid()}-{get_ident()}.tmp"), content, durable=False)
     except OSError as error:
         raise RunDirectoryError(f"cannot write {path}: {error.strerror or error}; {remedy}") from error
 
