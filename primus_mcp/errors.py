@@ -27,6 +27,12 @@ class InputError(PrimusMcpError):
         super().__init__(f"{text}; {_short(remedy)}" if remedy else text)
 
 
+class NothingLegalError(InputError):
+    """Well understood, and no configuration that was asked for is legal: names the first rule with its numbers."""
+
+    exit_code = 3
+
+
 class UnsupportedFeatureError(InputError):
     """The workload is valid for Primus, but uses something that this engine cannot price (named in the text)."""
 

@@ -19,7 +19,7 @@ from primus_mcp.cli.measuring import (
     time_document,
     time_lines,
 )
-from primus_mcp.errors import InputError
+from primus_mcp.errors import InputError, NothingLegalError
 
 if TYPE_CHECKING:
     from primus_mcp.evaluation.measured import Measured
@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the plan, then simulate and benchmark side by side; exit 3 when it does not fit."""
-    from primus_mcp.cli.main import EXIT_NOTHING_FITS, EXIT_OK
+    """Print the plan, then simulate and benchmark side by side; the exit code is the verdict's."""
+    from primus_mcp.cli.codes import EXIT_OK, verdict_code
     from primus_mcp.cli.setup import resolve_problem
     from primus_mcp.evaluation.measured import measured_projection, plan_for
     from primus_mcp.space.parsing import parse_trial
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     problem = resolve_problem(arguments)
     legality = problem.rules.check(parse_trial(knob_values(arguments.set, "--set")))
     if not legality.legal or legality.config is None:
-        raise InputError(f"the configuration is illegal: {legality.reason}", where="--set")
+        raise NothingLegalError(f"the configuration is illegal: {legality.reason}", where="--set")
     arch, config, cluster = problem.workload.architecture, legality.config, problem.target.cluster
     host = problem.target.benchmark_host if arguments.target_cluster is not None else None
     if arguments.plan_only:
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         _print(found, cluster)
     if found.unsaved is not None:
         raise InputError(found.unsaved, where="--save-benchmark")
-    return EXIT_OK if found.memory.fits(cluster.hbm_bytes) != "does_not_fit" else EXIT_NOTHING_FITS
+    return verdict_code([found.memory.verdict(cluster)])
 
 
 def _print_plan(plan: ReducedRun, *, as_json: bool) -> None:

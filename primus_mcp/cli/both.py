@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from primus_mcp.cli.memory import fits, memory_document_of, print_memory, print_memory_beside, tell_source, write_memory_picture
+from primus_mcp.cli.memory import memory_document_of, print_memory, print_memory_beside, tell_source, write_memory_picture
 from primus_mcp.cli.performance import performance_document, print_performance, print_time_beside, write_pictures
-from primus_mcp.cli.projected import add_projection_arguments, measured_cases, print_documents, tell_findings
+from primus_mcp.cli.projected import add_projection_arguments, measured_cases, print_documents, tell_findings, verdict_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,8 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print both; exit 3 when one does not fit. --plot draws memory, and the pipeline beside it in FILE_time."""
-    from primus_mcp.cli.main import EXIT_NOTHING_FITS, EXIT_OK
+    """Print both; the exit code is the verdicts'. --plot draws memory, and the pipeline beside it in FILE_time."""
+    from primus_mcp.cli.codes import verdict_code
 
     cases = measured_cases(arguments)
     if arguments.json:
@@ -41,4 +41,4 @@ def run(arguments: argparse.Namespace) -> int:
         write_memory_picture(arguments.plot, cases[0])
     timed = {} if arguments.plot is None else {"plot": arguments.plot.with_stem(f"{arguments.plot.stem}_time")}
     write_pictures(argparse.Namespace(**{**vars(arguments), **timed}), cases[0])
-    return EXIT_OK if all(fits(case) for case in cases) else EXIT_NOTHING_FITS
+    return verdict_code(verdict_of(case) for case in cases)

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the multipliers, the error before and after, and the band."""
-    from primus_mcp.cli.main import EXIT_OK
+    from primus_mcp.cli.codes import EXIT_OK
     from primus_mcp.measurement.calibration import Source, calibrate, save_calibration
     from primus_mcp.measurement.residuals import cache_file, points_of_residuals, read_residuals
     from primus_mcp.validation.rows import read_rows

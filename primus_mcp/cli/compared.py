@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from primus_mcp.cli.performance import band_of, performance_document, project
-from primus_mcp.cli.projected import Projected, print_documents, resolve_projection
-from primus_mcp.errors import InputError, PrimusMcpError
+from primus_mcp.cli.performance import band_of, memory_fields_of, performance_document, project
+from primus_mcp.cli.projected import Projected, memory_of, print_documents, resolve_projection, verdict_of
+from primus_mcp.errors import NothingLegalError, PrimusMcpError
 from primus_mcp.units import bytes_to_gb, seconds_to_ms
 
 if TYPE_CHECKING:
-    from primus_mcp.projection.memory import MemoryProjection
+    from primus_mcp.projection.memory import Word
 
 _WHAT_IF = "what-if: "
 
@@ -27,7 +28,7 @@ def print_table(cases: list[tuple[str, Projected]], backend: Any) -> None:
     for name, case in cases:
         try:
             found = project(case, backend)
-            memory = _memory(case)
+            memory = memory_of(case)
         except PrimusMcpError as error:
             print(f"{name:30} {error}")
             continue
@@ -43,43 +44,29 @@ def print_table(cases: list[tuple[str, Projected]], backend: Any) -> None:
     print("\n".join(beyond), end="\n" if beyond else "")
 
 
-def _memory(case: Projected) -> MemoryProjection:
-    """Projected, or anchored on a measured run."""
-    from primus_mcp.projection.memory import project_memory
-
-    if case.measured is not None:
-        return case.measured.memory
-    return project_memory(case.workload.architecture, case.config, case.cluster)
-
-
 def _documents(cases: list[tuple[str, Projected]], backend: Any) -> Iterator[dict[str, Any]]:
     """The table's lines as plain data."""
     for name, case in cases:
         try:
             document = performance_document(case, backend)
-            memory = _memory(case)
+            told = memory_fields_of(case)
         except PrimusMcpError as error:
             yield {"schedule": name.removeprefix(_WHAT_IF), "what_if": name.startswith(_WHAT_IF), "error": str(error)}
             continue
         named = {"schedule": name.removeprefix(_WHAT_IF), "what_if": name.startswith(_WHAT_IF)}
-        told = {
-            "memory_gb": bytes_to_gb(memory.device_bytes),
-            "verdict": memory.verdict(case.cluster),
-            "verdict_text": memory.verdict_text(case.cluster),
-            "fits_physically": memory.fits(case.cluster.hbm_bytes),
-            "within_margin": memory.device_bytes <= case.cluster.memory_cap_bytes,
-        }
         yield {**named, **document, **told}
 
 
-def compare_schedules(arguments: argparse.Namespace, case: Projected) -> None:
-    """Every schedule with the virtual stages that it needs, or why it does not exist here: a table, or with --json a list."""
+def compare_schedules(arguments: argparse.Namespace, case: Projected) -> list[Word]:
+    """Every schedule with the virtual stages that it needs, or why it does not exist here: a table, or with --json a list. The verdicts of
+    those that a trainer runs.
+    """
     from primus_mcp.space.what_if import WHAT_IF_SCHEDULES
 
     found, refused = _schedules(arguments, case)
     if arguments.json:
         print_documents([{"schedules": list(_documents(found, arguments.gemm_backend)), "refused": refused}])
-        return
+        return _verdicts(found)
     print(case.title)
     print_table(found, arguments.gemm_backend)
     for line in (*(f"{name:30} not here: {reason}" for name, reason in refused.items()), *_left_out_by_policy(found)):
@@ -87,10 +74,20 @@ def compare_schedules(arguments: argparse.Namespace, case: Projected) -> None:
     for name, shown in found:
         if shown.config.schedule in WHAT_IF_SCHEDULES:
             print(f"{name}: {WHAT_IF_SCHEDULES[shown.config.schedule]}{_gap(shown, arguments.gemm_backend)}")
+    return _verdicts(found)
+
+
+def _verdicts(found: list[tuple[str, Projected]]) -> list[Word]:
+    verdicts = []
+    for name, case in found:
+        if not name.startswith(_WHAT_IF):
+            with suppress(PrimusMcpError):
+                verdicts.append(verdict_of(case))
+    return verdicts
 
 
 def _schedules(arguments: argparse.Namespace, case: Projected) -> tuple[list[tuple[str, Projected]], dict[str, str]]:
-    """(name, configuration) of those that exist here; why the others do not. Raises InputError where none does."""
+    """(name, configuration) of those that exist here; why the others do not. Raises NothingLegalError where none does."""
     from primus_mcp.projection.pipeline.rules import order_problem
     from primus_mcp.space.knobs import SCHEDULE_OF_KNOB
 
@@ -109,7 +106,7 @@ def _schedules(arguments: argparse.Namespace, case: Projected) -> tuple[list[tup
             refused[name] = str(error)
     found += _what_ifs(found)
     if not found:
-        raise InputError(
+        raise NothingLegalError(
             "no schedule exists for this configuration",
             where="--schedule all",
             remedy="; ".join(f"{name}: {reason}" for name, reason in refused.items()),

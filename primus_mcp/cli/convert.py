@@ -127,7 +127,7 @@ def _with(trial: TrialConfig) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read one form, write the other; what was noticed goes to stderr."""
-    from primus_mcp.cli.main import EXIT_OK
+    from primus_mcp.cli.codes import EXIT_OK
     from primus_mcp.cli.projected import write_bytes
     from primus_mcp.space.overlay import overlay_yaml
     from primus_mcp.space.parsing import parse_trial

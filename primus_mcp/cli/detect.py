@@ -133,7 +133,7 @@ def _checked(detection: Detection, text: str) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the file; what is not known goes to stderr too."""
-    from primus_mcp.cli.main import EXIT_OK
+    from primus_mcp.cli.codes import EXIT_OK
     from primus_mcp.cli.projected import write_bytes
     from primus_mcp.inputs.detect import cluster_yaml, detect
 

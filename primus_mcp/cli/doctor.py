@@ -278,7 +278,7 @@ def _ask_llm(arguments: argparse.Namespace) -> Iterator[Check]:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the checks; exit 2 when something that primus-mcp cannot do without is broken."""
-    from primus_mcp.cli.main import EXIT_BAD_INPUT, EXIT_OK
+    from primus_mcp.cli.codes import EXIT_BAD_INPUT, EXIT_OK
 
     checks = [*examine(arguments), *(_ask_llm(arguments) if arguments.llm else ())]
     if arguments.json:

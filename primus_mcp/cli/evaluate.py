@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the result; exit 3 when it is illegal or does not fit."""
-    from primus_mcp.cli.main import EXIT_NOTHING_FITS, EXIT_OK
+    """Print the result; the exit code is its verdict's."""
+    from primus_mcp.cli.codes import verdict_code
     from primus_mcp.cli.setup import resolve_problem, tell_notes
     from primus_mcp.evaluation.evaluators import FullEvaluator, with_policy_warnings
     from primus_mcp.space.parsing import parse_trial
@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         tell_notes(problem)
         _print(result, problem.target.cluster, moe=problem.workload.architecture.is_moe)
-    return EXIT_OK if result.legal and result.within_margin else EXIT_NOTHING_FITS
+    return verdict_code([result.verdict])
 
 
 def _print(result: EvaluationResult, cluster: Cluster, *, moe: bool) -> None:

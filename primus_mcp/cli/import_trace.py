@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from primus_mcp.cli.common import add_engine_arguments, add_model_sources, add_reading_arguments, knob_values, positive_count
-from primus_mcp.errors import InputError
+from primus_mcp.errors import InputError, NothingLegalError
 from primus_mcp.units import MB, seconds_to_ms
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print kinds, idle and overlapped time, and the comparison."""
-    from primus_mcp.cli.main import EXIT_OK
+    from primus_mcp.cli.codes import EXIT_OK
     from primus_mcp.measurement.trace import read_trace, terms_of_trace
 
     summary = read_trace(arguments.trace)
@@ -70,7 +70,7 @@ def _projected(arguments: argparse.Namespace, problem: Problem) -> dict[Term, fl
 
     legality = problem.rules.check(parse_trial(knob_values(arguments.set, "--set")))
     if not legality.legal or legality.config is None:
-        raise InputError(f"the configuration is illegal: {legality.reason}", where="--set")
+        raise NothingLegalError(f"the configuration is illegal: {legality.reason}", where="--set")
     arch, cluster = problem.workload.architecture, problem.target.cluster
     found = project_performance(arch, legality.config, cluster, gemm_backend=arguments.gemm_backend)
     return terms_of(found.time_breakdown_s)

@@ -1,6 +1,6 @@
 """`primus-mcp`: parses the command line, runs one command, turns every failure into one line and an exit code.
 
-Exit codes: 0 ok, 1 a bug of ours, 2 bad input, 3 nothing legal fits, 4 stopped early.
+Exit codes: see `primus_mcp.cli.codes`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import NoReturn
 
+from primus_mcp.cli.codes import EPILOG, EXIT_BAD_INPUT, EXIT_BUG, EXIT_OK, EXIT_STOPPED_EARLY
 from primus_mcp.cli.flags import renamed
 from primus_mcp.cli.stops import signals_stop
 from primus_mcp.cli.streams import drop_output, only_visible_characters, open_missing_streams, say
 from primus_mcp.errors import PrimusMcpError
 
-EXIT_OK, EXIT_BUG, EXIT_BAD_INPUT, EXIT_NOTHING_FITS, EXIT_STOPPED_EARLY = 0, 1, 2, 3, 4
 MAX_LINE = 2000
 
 COMMANDS: dict[str, str] = {
@@ -77,14 +77,15 @@ def _parsers(command: str | None) -> tuple[Parser, dict[str, Parser]]:
     parser = Parser(
         prog="primus-mcp",
         description="Finds the Primus training configuration with the most tokens/s/GPU that fits in memory.",
-        epilog="exit codes: 0 ok, 1 internal error, 2 bad input, 3 nothing legal fits, 4 stopped early",
+        epilog=EPILOG,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
     by_name: dict[str, Parser] = {}
     for name, text in COMMANDS.items():
-        by_name[name] = subparsers.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", allow_abbrev=False)
+        described = f"{text[0].upper()}{text[1:]}."
+        by_name[name] = subparsers.add_parser(name, help=text, description=described, epilog=EPILOG, allow_abbrev=False)
     if command is not None:
         importlib.import_module(f"primus_mcp.cli.{command.replace('-', '_')}").add_arguments(by_name[command])
     return parser, by_name

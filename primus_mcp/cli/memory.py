@@ -12,9 +12,11 @@ from primus_mcp.cli.projected import (
     Projected,
     add_projection_arguments,
     measured_cases,
+    memory_of,
     print_documents,
     tell_findings,
     tell_picture,
+    verdict_of,
     write_bytes,
 )
 
@@ -32,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the tree; exit 3 when it does not fit."""
-    from primus_mcp.cli.main import EXIT_NOTHING_FITS, EXIT_OK
+    """Print the tree; the exit code is the verdicts'."""
+    from primus_mcp.cli.codes import verdict_code
 
     cases = measured_cases(arguments)
     if arguments.json:
@@ -48,20 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
                 print_memory_beside(case)
     if arguments.plot is not None:
         write_memory_picture(arguments.plot, cases[0])
-    return EXIT_OK if all(fits(case) for case in cases) else EXIT_NOTHING_FITS
-
-
-def _memory(case: Projected) -> MemoryProjection:
-    from primus_mcp.projection.memory import project_memory
-
-    if case.measured is not None:
-        return case.measured.memory
-    return project_memory(case.workload.architecture, case.config, case.cluster)
-
-
-def fits(case: Projected) -> bool:
-    """Whether the estimate is not beyond the GPU."""
-    return _memory(case).fits(case.cluster.hbm_bytes) != "does_not_fit"
+    return verdict_code(verdict_of(case) for case in cases)
 
 
 def _fitting(case: Projected, memory: MemoryProjection, backend: GemmBackend) -> list[Fitting]:
@@ -84,7 +73,7 @@ def memory_document_of(case: Projected, backend: GemmBackend) -> dict[str, Any]:
     from primus_mcp.reports.memory_explain import explain_document
     from primus_mcp.reports.memory_tree import memory_document
 
-    memory = _memory(case)
+    memory = memory_of(case)
     loads = memory_by_load(case.workload.architecture, case.config, case.cluster)
     explained = explain_document(memory, loads, _fitting(case, memory, backend))
     beside = {} if case.measured is None else {"benchmark": {**source_document(case.measured), **memory_beside(case.measured)}}
@@ -110,7 +99,7 @@ def print_memory(case: Projected, backend: GemmBackend) -> None:
     from primus_mcp.reports.memory_tree import memory_lines
 
     print(case.title)
-    memory = _memory(case)
+    memory = memory_of(case)
     loads = memory_by_load(case.workload.architecture, case.config, case.cluster)
     print("\n".join(memory_lines(memory, case.cluster)))
     print("\n".join(explain_lines(memory, case.config, case.cluster, loads, _fitting(case, memory, backend))))
@@ -123,5 +112,5 @@ def write_memory_picture(path: Path, case: Projected) -> None:
     from primus_mcp.reports.charts.render import picture
     from primus_mcp.reports.memory_plot import memory_chart
 
-    write_bytes(path, picture(memory_chart(_memory(case), case.cluster, title=case.title), path.suffix), "--plot")
+    write_bytes(path, picture(memory_chart(memory_of(case), case.cluster, title=case.title), path.suffix), "--plot")
     tell_picture(path, "chart of memory")

@@ -14,13 +14,15 @@ from primus_mcp.cli.projected import (
     add_projection_arguments,
     expert_replicas,
     measured_cases,
+    memory_of,
     print_documents,
     tell_findings,
     tell_picture,
+    verdict_of,
     write_bytes,
 )
 from primus_mcp.errors import InputError
-from primus_mcp.units import seconds_to_ms
+from primus_mcp.units import bytes_to_gb, seconds_to_ms
 
 if TYPE_CHECKING:
     from primus_mcp.projection.performance import PerformanceProjection
@@ -35,31 +37,44 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the breakdown, or a table when several configurations are named."""
+    """Print the breakdown, or a table when several configurations are named; the exit code is the verdicts' on memory."""
+    from primus_mcp.cli.codes import verdict_code
     from primus_mcp.cli.compared import compare_schedules, print_table
-    from primus_mcp.cli.main import EXIT_OK
 
     if arguments.schedule == "all" and arguments.profiling_mode != "simulate":
         raise InputError("compares projections of simulate only", where="--schedule all", remedy="name one schedule, or use simulate")
     cases = measured_cases(arguments)
     backend = arguments.gemm_backend
     tell_findings(cases[0].workload)
+    verdicts = []
     if arguments.schedule == "all":
-        compare_schedules(arguments, cases[0])
+        verdicts = compare_schedules(arguments, cases[0])
     elif arguments.json:
-        documents = [performance_document(case, backend) for case in cases]
+        documents = [performance_document(case, backend) | memory_fields_of(case) for case in cases]
         print_documents(documents)
     elif len(cases) > 1:
         print_table([(case.place, case) for case in cases], backend)
     else:
         if cases[0].measured is not None:
             print("\n".join(source_lines(cases[0].measured)))
-        print_performance(cases[0], backend)
+        print_performance(cases[0], backend, memory=True)
     if arguments.profiling_mode == "both" and not arguments.json:
         for case in cases:
             print_time_beside(case)
     write_pictures(arguments, cases[0])
-    return EXIT_OK
+    return verdict_code(verdicts or map(verdict_of, cases))
+
+
+def memory_fields_of(case: Projected) -> dict[str, Any]:
+    """Whether it fits, beside its time."""
+    memory = memory_of(case)
+    return {
+        "memory_gb": bytes_to_gb(memory.device_bytes),
+        "verdict": memory.verdict(case.cluster),
+        "verdict_text": memory.verdict_text(case.cluster),
+        "fits_physically": memory.fits(case.cluster.hbm_bytes),
+        "within_margin": memory.device_bytes <= case.cluster.memory_cap_bytes,
+    }
 
 
 def project(case: Projected, backend: Any) -> PerformanceProjection:
@@ -104,8 +119,8 @@ def print_time_beside(case: Projected) -> None:
         print("\n".join(["", case.place, *time_lines(case.measured)]))
 
 
-def print_performance(case: Projected, backend: Any) -> None:
-    """Throughput, what the iteration is made of, communication, warnings."""
+def print_performance(case: Projected, backend: Any, *, memory: bool = False) -> None:
+    """Throughput, what the iteration is made of, communication, warnings; with `memory` also whether it fits."""
     from primus_mcp.evaluation.nearest import band_words
 
     found = project(case, backend)
@@ -121,6 +136,8 @@ def print_performance(case: Projected, backend: Any) -> None:
     )
     experts = expert_replicas(found.expert_dp, moe=case.workload.architecture.is_moe)
     print(f"replicas        dp {found.dp}{experts}, {found.micro_batches} micro-batches")
+    if memory:
+        print(f"memory          {memory_of(case).verdict_text(case.cluster)}")
     print("iteration, ms, of the busiest rank")
     _print_shares(found.time_breakdown_s, found.iteration_s)
     print("communication, ms in all / exposed")

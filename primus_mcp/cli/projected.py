@@ -22,7 +22,7 @@ from primus_mcp.cli.common import (
 )
 from primus_mcp.cli.measuring import add_measuring_arguments, measuring_settings
 from primus_mcp.cli.projected_clusters import CLOCK_VARIABLE, GPU_VARIABLE, named_clusters
-from primus_mcp.errors import InputError
+from primus_mcp.errors import InputError, NothingLegalError
 from primus_mcp.units import MHZ
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from primus_mcp.inputs.hardware import Cluster
     from primus_mcp.inputs.training import TrainingConfig
     from primus_mcp.inputs.workload import Workload
+    from primus_mcp.projection.memory import MemoryProjection, Word
     from primus_mcp.space.knobs import TrialConfig
 
 GPUS_PER_NODE = 8
@@ -123,7 +124,9 @@ def _fewest_nodes(config: TrainingConfig, per_node: int, *, moe: bool) -> int:
 
 
 def resolve_projection(arguments: argparse.Namespace, extra: Mapping[str, Any] | None = None) -> list[Projected]:
-    """The configurations that the flags name, one a cluster; what the trainer would refuse goes to stderr. Raises InputError."""
+    """The configurations that the flags name, one a cluster; what the trainer would refuse goes to stderr. Raises InputError,
+    where nothing is legal NothingLegalError.
+    """
     from primus_mcp.space.legality import check_legality
     from primus_mcp.space.parsing import parse_trial
     from primus_mcp.space.trainer_keys import resolve
@@ -141,7 +144,7 @@ def resolve_projection(arguments: argparse.Namespace, extra: Mapping[str, Any] |
         else:
             refused.append(f"{cluster.num_nodes} x {cluster.gpus_per_node} {cluster.gpu.name}: {verdict.reason or 'illegal'}")
     if not found:
-        raise InputError("; ".join(refused), remedy="change the flags named, or the number of nodes")
+        raise NothingLegalError("; ".join(refused), remedy="change the flags named, or the number of nodes")
     for line in refused:
         print(f"not possible: {line}", file=sys.stderr)
     return found
@@ -166,6 +169,20 @@ def measured_cases(arguments: argparse.Namespace) -> list[Projected]:
         settings = replace(settings, known=measured.artefact)
         found.append(replace(case, measured=measured))
     return found
+
+
+def memory_of(case: Projected) -> MemoryProjection:
+    """Projected, or anchored on a measured run."""
+    from primus_mcp.projection.memory import project_memory
+
+    if case.measured is not None:
+        return case.measured.memory
+    return project_memory(case.workload.architecture, case.config, case.cluster)
+
+
+def verdict_of(case: Projected) -> Word:
+    """Does it fit?"""
+    return memory_of(case).verdict(case.cluster)
 
 
 def print_documents(documents: Sequence[Mapping[str, Any]]) -> None:

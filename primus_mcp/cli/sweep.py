@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Sweep every cluster, print the answer over all of them and then the best of each; exit 3 when nothing fits, 4 when stopped early."""
     import json
 
-    from primus_mcp.cli.main import EXIT_NOTHING_FITS, EXIT_OK, EXIT_STOPPED_EARLY
+    from primus_mcp.cli.codes import EXIT_NOTHING_FITS, EXIT_OK, EXIT_STOPPED_EARLY
     from primus_mcp.cli.setup import tell_notes
     from primus_mcp.cli.winner import keep_winner, winner_text
     from primus_mcp.reports.sweep_document import sweep_document

@@ -178,7 +178,7 @@ def _report(session: TuningSession, agent: AgentSummary | None, measured: Measur
 
 
 def _exit_code(session: TuningSession, *, interrupted: bool) -> int:
-    from primus_mcp.cli.main import EXIT_NOTHING_FITS, EXIT_OK, EXIT_STOPPED_EARLY
+    from primus_mcp.cli.codes import EXIT_NOTHING_FITS, EXIT_OK, EXIT_STOPPED_EARLY
 
     if interrupted:
         return EXIT_STOPPED_EARLY

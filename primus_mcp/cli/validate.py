@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the report; write the JSON."""
-    from primus_mcp.cli.main import EXIT_OK
+    from primus_mcp.cli.codes import EXIT_OK
     from primus_mcp.validation.refit import SUITES, leave_out
     from primus_mcp.validation.report import document, leave_out_report, report
     from primus_mcp.validation.rows import read_rows, shipped_rows

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from math import log2
 
-from primus_mcp.errors import InputError
+from primus_mcp.errors import InputError, NothingLegalError
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
@@ -155,7 +155,8 @@ def adapt_baseline(workload: Workload, cluster: Cluster, *, gbs: int | None = No
     """The workload itself where its baseline runs on the cluster, else the nearest legal baseline, with one line a change.
 
     TP, PP and EP move to the nearest legal values, MBS is only lowered; the batch is kept where any legal configuration has it, else
-    scaled by target GPUs / source GPUs. `gbs` sets the batch, `scale_gbs` scales it at once. Raises InputError when nothing is legal.
+    scaled by target GPUs / source GPUs. `gbs` sets the batch, `scale_gbs` scales it at once.
+    Raises NothingLegalError when nothing is legal.
     """
     own, world = workload.baseline, cluster.world_size
     verdict = check_legality(workload, TrialConfig(), cluster, allow_policy=True)
@@ -169,14 +170,14 @@ def adapt_baseline(workload: Workload, cluster: Cluster, *, gbs: int | None = No
     trial = _nearest(workload, cluster, wanted, keep=True)
     lines = [] if verdict.legal else [f"the workload's baseline cannot run on {world} GPUs: {verdict.reason}"]
     if trial is None and gbs is not None:
-        raise InputError(
+        raise NothingLegalError(
             f"no legal configuration on {world} GPUs has a batch of {gbs}", where="--gbs", remedy="choose another GBS, or --scale-gbs"
         )
     if trial is None:
         trial = _nearest(workload, cluster, scaled, keep=False)
         lines.append(f"no legal configuration keeps GBS {own.gbs}: it is scaled by {world} / {source} GPUs")
     if trial is None:
-        raise InputError(
+        raise NothingLegalError(
             f"no legal configuration on {world} GPUs ({verdict.reason})", where=workload.name, remedy="use another cluster size"
         )
     changed = ", ".join(f"{name} {knob_text(value)}" for name, value in trial.model_dump(exclude_none=True).items())

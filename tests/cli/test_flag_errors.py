@@ -101,6 +101,6 @@ def test_two_names_of_one_gpu_and_a_size_given_twice_are_one_cluster(capsys: pyt
     code, out, _ = run(capsys, *SMALL, "--gpu", "mi300x,MI300X,gfx942,Mi300x", "--nodes", "1,1,01")
     assert code == 0 and [one["cluster"] for one in json.loads(out)["sweeps"]] == ["mi300x_1nodes"]
     code, out, _ = run(capsys, "performance", *DENSE, "--gpu", "mi300x,MI300X", "--nodes", "1,1", "--json")
-    assert code == 0 and isinstance(json.loads(out), dict)
+    assert code == 3 and isinstance(json.loads(out), dict)
     code, out, _ = run(capsys, "performance", *DENSE, "--gpu", "mi300x,mi355x", "--nodes", "1,2,1", "--json")
     assert code == 0 and len(json.loads(out)) == 4

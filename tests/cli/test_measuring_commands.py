@@ -39,7 +39,7 @@ def test_cpu_figures_do_not_anchor_a_gpu_unless_forced(capsys: pytest.CaptureFix
 
 
 def test_an_illegal_configuration_and_too_few_repeats_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "benchmark", *MODEL, "--set", "tp=3")[0] == 2
+    assert run(capsys, "benchmark", *MODEL, "--set", "tp=3")[0] == 3
     assert run(capsys, "benchmark", *MODEL, "--repeats", "2")[0] == 2
 
 
