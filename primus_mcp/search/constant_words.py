@@ -27,7 +27,6 @@ CONSTANTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "rope.unfused": ("unfused rotary embedding", _BYTES),
         "qk_norm.forward": ("norm of Q and K, forward", _BYTES),
         "qk_norm.backward": ("norm of Q and K, backward", _BYTES),
-        "latent_concat": ("joining of latent Q and K", _BYTES),
         "latent_norm.forward": ("norm of latents, forward", _BYTES),
         "latent_norm.backward": ("norm of latents, backward", _BYTES),
         "adapter.input.forward": ("adapter over its input, forward", "passes"),

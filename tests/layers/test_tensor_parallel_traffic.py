@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from architecture_cases import decoder
+from counting_rates import counting_rates
 
 from primus_mcp.inputs.architecture import LatentAttention
 from primus_mcp.inputs.cluster import make_cluster
@@ -107,3 +109,29 @@ def test_the_head_reads_the_whole_hidden_state_and_sums_nothing_in_its_forward_p
         part = head(rates, GPT, layer_settings(TrainingConfig(tp=2, sequence_parallel=on)))
         piece = next(p for p in part.pieces if p.name == "tp")
         assert [piece.forward_total_s, piece.backward_total_s] == pytest.approx([forward, backward])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "inputs", "gradients"),
+    [("delayed", 1.0, 1.0), ("tensorwise", 1.0, 1.0), ("mxfp8", 1 + 1 / 32, 2 + 2 / 32), ("blockwise", 1 + 4 / 128, 2 + 8 / 128)],
+)
+def test_linears_in_fp8_gather_what_they_multiply_and_sum_in_bf16(recipe: Any, inputs: float, gradients: float) -> None:
+    """Scales: none a tensor, one byte for 32 elements, four for 128; an output gradient with block scales comes in both directions."""
+    rates, elements = counting_rates(), 4096 * 4096
+    settings = layer_settings(TrainingConfig(tp=8, sequence_parallel=True, fp8="hybrid", fp8_recipe=recipe))
+    piece = tensor_parallel(rates, GPT, settings, (_linear(1.0),), _linear(1.0))[0]
+    assert piece.forward_total_s == pytest.approx(elements * (inputs + 2))
+    assert piece.backward_total_s == pytest.approx(elements * (gradients + inputs + 2))
+    assert next(p for p in head(rates, GPT, settings).pieces if p.name == "tp").forward_total_s == 2 * elements, "the head is BF16"
+
+
+def test_fewer_query_groups_than_ranks_gather_the_whole_fused_output_and_keep_one_key_each() -> None:
+    rates, ungrouped = counting_rates(), counting_rates()
+    settings = layer_settings(TrainingConfig(tp=16, sequence_parallel=True, fused_rope=True))
+    decoder_layer(rates, GPT, settings, moe=False, windowed=False)
+    decoder_layer(ungrouped, replace(GPT, num_query_groups=16), settings, moe=False, windowed=False)
+    whole = 2 * 4096 * (32 + 2 * 8) * 128
+    added = Counter(rates.transfers) - Counter(ungrouped.transfers)
+    assert added == Counter([("all_gather", whole), ("reduce_scatter", whole)])
+    assert (4096, (32 + 2 * 8) * 128 / 16, 4096) in rates.products, "the weight is split evenly"
+    assert 4096 * (2 + 1) * 128 * TIME["rope.fused"] in rates.passed, "two query heads and one key"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from primus_mcp.inputs.architecture import Architecture, LatentAttention
+from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.constants import TIME
+from primus_mcp.projection.layers.latent import latent_projections, rotary_bytes
 from primus_mcp.projection.layers.linear import model_linear
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.record import Piece, communication
 from primus_mcp.projection.layers.settings import LayerSettings
-from primus_mcp.projection.layers.tensor_parallel import tensor_parallel
+from primus_mcp.projection.layers.tensor_parallel import columns_gathered, tensor_parallel
 from primus_mcp.units import BF16_BYTES
 
 
@@ -22,62 +23,30 @@ def _projection(rates: Rates, settings: LayerSettings, tokens: float, outputs: f
     return model_linear(rates, settings, "attention_linear", tokens, outputs, inputs, module)
 
 
-def rope_is_fused(arch: Architecture, settings: LayerSettings) -> bool:
-    """The fused kernel cannot scale: YaRN with a concentration factor runs unfused, asked or not (Megatron-LM rope_utils.py, `mscale`)."""
-    return settings.fused_rope and not arch.scaled_rope
-
-
-def _rope_bytes(arch: Architecture, settings: LayerSettings) -> float:
-    return TIME["rope.fused" if rope_is_fused(arch, settings) else "rope.unfused"]
-
-
 def _query_projections(rates: Rates, arch: Architecture, settings: LayerSettings, tokens: float) -> list[Piece]:
-    """Multi-head or grouped-query attention: QKV fused, (a + 2g) d / TP wide, then the projection a d / TP -> h."""
-    query, key = arch.num_attention_heads * arch.head_dim / settings.tp, arch.num_query_groups * arch.head_dim / settings.tp
+    """Multi-head or grouped-query attention: QKV fused, (a + 2g) d / TP wide, then the projection a d / TP -> h, with their TP traffic.
+
+    Fewer groups than TP ranks: the weight is split all the same, its output gathered whole and a rank's query heads with their one key
+    and value taken out of it (Megatron-LM core/transformer/attention.py, `all_gather_last_dim_from_tensor_parallel_region`).
+    """
+    query, keys = arch.num_attention_heads * arch.head_dim / settings.tp, arch.num_query_groups * arch.head_dim / settings.tp
     gate = query if arch.attention_output_gate else 0.0
-    pieces = [
-        _projection(rates, settings, tokens, query + 2 * key + gate, arch.hidden_size),
-        _projection(rates, settings, tokens, arch.hidden_size, query),
-    ]
+    fused = query + 2 * keys + gate
+    entry = _projection(rates, settings, tokens, fused, arch.hidden_size)
+    leave = _projection(rates, settings, tokens, arch.hidden_size, query)
+    pieces = [entry, leave, *tensor_parallel(rates, arch, settings, (entry,), leave)]
+    if arch.num_query_groups < settings.tp:
+        pieces += columns_gathered(rates, arch, settings, settings.tp * fused, "rope")
+    key = max(keys, arch.head_dim)
     grouped = arch.num_query_groups < arch.num_attention_heads
     forward_s = rates.pass_s(tokens * query * TIME["query_copy.forward"]) if grouped else 0.0
     backward_s = rates.pass_s(tokens * (query + 2 * key) * TIME["query_copy.backward"])
     pieces.append(Piece(name="rope", forward_s=forward_s, backward_s=backward_s))
     if arch.position_embedding == "rope":
-        rope = _rope_bytes(arch, settings)
+        rope = rotary_bytes(arch, settings)
         pieces.append(_pass(rates, "rope", tokens * (query + key), rope, rope))
     if arch.qk_norm:
         pieces.append(_pass(rates, "norm", tokens * (query + key), TIME["qk_norm.forward"], TIME["qk_norm.backward"]))
-    return pieces
-
-
-def _latent_projections(rates: Rates, arch: Architecture, mla: LatentAttention, settings: LayerSettings, tokens: float) -> list[Piece]:
-    """MLA: down-projections whole on every TP rank, up-projections and output over heads / TP; latent norms, concatenation, rotary.
-
-    The two column-parallel linears come first, then the row-parallel one.
-    """
-    heads, hidden = arch.num_attention_heads / settings.tp, arch.hidden_size
-    query = heads * mla.qk_head_dim
-    up = _projection(rates, settings, tokens, heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank, "mla_up_proj")
-    if mla.q_lora_rank is None:
-        queries = [_projection(rates, settings, tokens, query, hidden)]
-    else:
-        queries = [
-            _projection(rates, settings, tokens, query, mla.q_lora_rank, "mla_up_proj"),
-            _projection(rates, settings, tokens, mla.q_lora_rank, hidden),
-        ]
-    pieces = [
-        up,
-        queries[0],
-        _projection(rates, settings, tokens, hidden, heads * mla.v_head_dim),
-        *queries[1:],
-        _projection(rates, settings, tokens, mla.kv_lora_rank + mla.qk_rope_head_dim, hidden),
-    ]
-    latent = mla.kv_lora_rank + (mla.q_lora_rank or 0)
-    pieces.append(_pass(rates, "norm", tokens * latent, TIME["latent_norm.forward"], TIME["latent_norm.backward"], "layernorm"))
-    pieces.append(_pass(rates, "rope", tokens * query, TIME["latent_concat"], TIME["latent_concat"], "mla_up_proj"))
-    rotary = _rope_bytes(arch, settings)
-    pieces.append(_pass(rates, "rope", tokens * heads * 2 * mla.qk_rope_head_dim, rotary, rotary, "mla_up_proj"))
     return pieces
 
 
@@ -101,7 +70,7 @@ def _core(rates: Rates, arch: Architecture, settings: LayerSettings, windowed: b
     )
     pieces = [Piece(name="attention_core", module="core_attn", forward_s=forward_s, backward_s=backward_s)]
     if settings.turbo_attention:
-        groups = heads if mla is not None else arch.num_query_groups / settings.tp
+        groups = heads if mla is not None else max(arch.num_query_groups / settings.tp, 1)
         width = heads * key_dim + groups * (key_dim + value_dim)
         copy = TIME["turbo_attention_copy"]
         pieces.append(_pass(rates, "attention_core", tokens * width, copy, copy, "core_attn"))
@@ -164,8 +133,7 @@ def context_parallel(rates: Rates, arch: Architecture, settings: LayerSettings, 
 def attention_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, windowed: bool, halves: int = 2) -> tuple[Piece, ...]:
     """Attention of one layer and, for its `halves` (attention, MLP), the norms and residual additions."""
     tokens, mla = settings.tokens(arch), arch.latent_attention
-    pieces = _query_projections(rates, arch, settings, tokens) if mla is None else _latent_projections(rates, arch, mla, settings, tokens)
-    closer = 1 if mla is None else 2
+    pieces = _query_projections(rates, arch, settings, tokens) if mla is None else latent_projections(rates, arch, mla, settings)
     core = _core(rates, arch, settings, windowed, tokens)
     width = settings.sharded_tokens(arch) * arch.hidden_size * halves / 2
     again = 0.0 if settings.fused_norm else TIME["norm_eager.backward"]
@@ -175,5 +143,4 @@ def attention_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, 
         *core,
         norms,
         *context_parallel(rates, arch, settings, core[0]),
-        *tensor_parallel(rates, arch, settings, pieces[:closer], pieces[closer]),
     )

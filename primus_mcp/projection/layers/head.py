@@ -52,7 +52,7 @@ def head_pieces(rates: Rates, arch: Architecture, settings: LayerSettings) -> tu
     return (
         output,
         Piece(name="loss", forward_s=loss_s, backward_s=loss_s),
-        *tensor_parallel(rates, arch, settings, (output,)),
+        *tensor_parallel(rates, arch, settings, (output,), quantized=False),
     )
 
 

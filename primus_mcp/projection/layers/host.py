@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.constants import TIME
-from primus_mcp.projection.layers.attention import rope_is_fused
+from primus_mcp.projection.layers.latent import rope_is_fused
 from primus_mcp.projection.layers.moe_exchange import permute_is_fused, router_is_fused, uses_deepep
 from primus_mcp.projection.layers.moe_mlp import activation_is_eager
 from primus_mcp.projection.layers.settings import LayerSettings

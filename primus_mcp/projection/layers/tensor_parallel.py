@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from primus_mcp.inputs.architecture import Architecture
-from primus_mcp.inputs.constants import TIME
+from primus_mcp.inputs.constants import MEMORY, TIME
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.record import Piece
 from primus_mcp.projection.layers.settings import LayerSettings
-from primus_mcp.units import BF16_BYTES
+from primus_mcp.units import BF16_BYTES, FP8_BYTES
 
 
 class _Transfer(NamedTuple):
@@ -35,43 +35,92 @@ _Traffic = tuple[list[_Transfer], list[_Transfer]]
 """Of the forward and of the backward pass."""
 
 
-def _column(rates: Rates, settings: LayerSettings, size_bytes: float, readers: Sequence[Piece]) -> _Traffic:
+def gathered_bytes(settings: LayerSettings, *, gradient: bool = False) -> float:
+    """Bytes an element that an all-gather before a linear moves: TransformerEngine quantizes first and gathers FP8 with its scales.
+
+    Products with block scales read an output gradient along both of its sides, and gather two copies of it. NVFP4: half a byte and a
+    scale of a byte for 16. Sums over TP are BF16 in any case. Source: TransformerEngine pytorch/module/layernorm_linear.py,
+    base.py (`grad_output_preprocess`), distributed.py (`gather_along_first_dim`) of NVIDIA and ROCm.
+    """
+    if settings.linear_precision == "bf16":
+        return float(BF16_BYTES)
+    scales = MEMORY["fp8_block_scale_bytes_per_element"].value
+    if settings.linear_precision == "fp4":
+        once = FP8_BYTES / 2 + 2 * scales
+    elif settings.linear_scaling == "tensor":
+        return float(FP8_BYTES)
+    else:
+        once = FP8_BYTES + scales
+    return 2 * once if gradient else once
+
+
+def _column(
+    rates: Rates, settings: LayerSettings, elements: float, readers: Sequence[Piece], element_bytes: float, again: bool
+) -> _Traffic:
     """Of linears that read the whole hidden state and split their outputs."""
+    if not readers:
+        return [], []
     product_s, input_gradient_s, weight_gradient_s = (
         sum(seconds) for seconds in zip(*((p.forward_s, p.backward_s, p.weight_s) for p in readers), strict=True)
     )
     beside_s = weight_gradient_s if settings.overlap_tp_all_reduce else 0.0
     if not settings.sequence_parallel:
-        return [], [_Transfer(rates.all_reduce_s(size_bytes, settings.tp, 1), beside_s, 0.0)]
-    gather_s, scatter_s = rates.all_gather_s(size_bytes, settings.tp, 1), rates.reduce_scatter_s(size_bytes, settings.tp, 1)
+        return [], [_Transfer(rates.all_reduce_s(elements * BF16_BYTES, settings.tp, 1), beside_s, 0.0)]
+    gather_s = rates.all_gather_s(elements * element_bytes, settings.tp, 1)
+    scatter_s = rates.reduce_scatter_s(elements * BF16_BYTES, settings.tp, 1)
     backward = [_Transfer(scatter_s, beside_s, weight_gradient_s or input_gradient_s)]
-    if settings.trains_weights:
+    if settings.trains_weights and again:
         backward.append(_Transfer(gather_s, input_gradient_s, input_gradient_s))
     return [_Transfer(gather_s, 0.0, product_s)], backward
 
 
-def _row(rates: Rates, settings: LayerSettings, size_bytes: float, closer: Piece | None) -> _Traffic:
+def _row(rates: Rates, settings: LayerSettings, elements: float, closer: Piece | None, element_bytes: float) -> _Traffic:
     """Of a linear that sums over TP."""
     if closer is None:
         return [], []
     if not settings.sequence_parallel:
-        return [_Transfer(rates.all_reduce_s(size_bytes, settings.tp, 1), 0.0, 0.0)], []
-    forward = [_Transfer(rates.reduce_scatter_s(size_bytes, settings.tp, 1), 0.0, closer.forward_s)]
-    return forward, [_Transfer(rates.all_gather_s(size_bytes, settings.tp, 1), 0.0, closer.backward_s)]
+        return [_Transfer(rates.all_reduce_s(elements * BF16_BYTES, settings.tp, 1), 0.0, 0.0)], []
+    forward = [_Transfer(rates.reduce_scatter_s(elements * BF16_BYTES, settings.tp, 1), 0.0, closer.forward_s)]
+    return forward, [_Transfer(rates.all_gather_s(elements * element_bytes, settings.tp, 1), 0.0, closer.backward_s)]
+
+
+def _piece(settings: LayerSettings, traffic: _Traffic, module: str | None) -> Piece:
+    forward, backward = traffic
+    user_buffers = settings.tp_comm_overlap and settings.sequence_parallel
+    return Piece(
+        name="tp",
+        collective="tp",
+        module=module,
+        forward_s=sum(t.felt_s(user_buffers=user_buffers) for t in forward),
+        backward_s=sum(t.felt_s(user_buffers=user_buffers) for t in backward),
+        forward_total_s=sum(t.whole_s for t in forward),
+        backward_total_s=sum(t.whole_s for t in backward),
+    )
 
 
 def tensor_parallel(
-    rates: Rates, arch: Architecture, settings: LayerSettings, readers: Sequence[Piece], closer: Piece | None = None
+    rates: Rates,
+    arch: Architecture,
+    settings: LayerSettings,
+    readers: Sequence[Piece],
+    closer: Piece | None = None,
+    *,
+    width: float | None = None,
+    module: str | None = None,
+    quantized: bool = True,
+    gathers_again: bool = True,
 ) -> list[Piece]:
-    """Traffic of one block of T h 2 B: column-parallel `readers` of the hidden state, and the row-parallel `closer` that sums over TP.
+    """Traffic of one block of T w elements, w the hidden size unless `width` says less (latents): column-parallel `readers` of it, and
+    the row-parallel `closer` that sums over TP.
 
     - sequence parallel, forward: all-gather before the readers, reduce-scatter after the closer. Backward: all-gather before the
       closer; all-gather of the saved input beside the readers' input gradient, reduce-scatter of it beside their weight gradient.
     - otherwise, forward: all-reduce after the closer. Backward: all-reduce of the readers' input gradient beside their weight gradient.
 
     What has no GEMM beside it is felt whole, the rest as `_Transfer` says. Under a split backward, and before 2022, no weight gradient
-    runs there; frozen weights have none, and need no input again. User buffers weave every transfer into a GEMM; they need
-    sequence parallelism (NVIDIA/Megatron-LM training/arguments.py).
+    runs there; frozen weights have none, and need no input again, nor does a reader that keeps the gathered one (not `gathers_again`).
+    Gathers move what the linears multiply (`gathered_bytes`) unless not `quantized`, sums BF16. User buffers weave every transfer into
+    a GEMM; they need sequence parallelism (NVIDIA/Megatron-LM training/arguments.py).
     Source: NVIDIA/Megatron-LM core/tensor_parallel/layers.py (LinearWithGradAccumulationAndAsyncCommunication.backward),
     TransformerEngine pytorch/module/layernorm_linear.py of NVIDIA and ROCm (`async_op=True` for all three, waited for after the GEMM);
     arXiv:2205.05198 section 6.2. Known error: 2 to 5% fast at TP 2 and 4 on B200, 12-layer Llama-3-70B 11 to 16% fast at TP 8; 22B and
@@ -79,17 +128,35 @@ def tensor_parallel(
     """
     if settings.tp == 1:
         return []
-    size_bytes = settings.tokens(arch) * arch.hidden_size * BF16_BYTES
-    column, row = _column(rates, settings, size_bytes, readers), _row(rates, settings, size_bytes, closer)
-    forward, backward = ([*column[i], *row[i]] for i in (0, 1))
-    user_buffers = settings.tp_comm_overlap and settings.sequence_parallel
+    elements = settings.tokens(arch) * (arch.hidden_size if width is None else width)
+    inputs, gradients = (gathered_bytes(settings, gradient=g) if quantized else float(BF16_BYTES) for g in (False, True))
+    column = _column(rates, settings, elements, readers, inputs, gathers_again)
+    row = _row(rates, settings, elements, closer, gradients)
+    return [_piece(settings, ([*column[0], *row[0]], [*column[1], *row[1]]), module)]
+
+
+def shard_gathered(rates: Rates, arch: Architecture, settings: LayerSettings, width: float, module: str | None = None) -> list[Piece]:
+    """A tensor of T / TP rows and `width` columns gathered outside any linear, its gradients summed into shards; BF16, felt whole."""
+    if settings.tp == 1 or not settings.sequence_parallel:
+        return []
+    size_bytes = settings.tokens(arch) * width * BF16_BYTES
+    forward = [_Transfer(rates.all_gather_s(size_bytes, settings.tp, 1), 0.0, 0.0)]
+    return [_piece(settings, (forward, [_Transfer(rates.reduce_scatter_s(size_bytes, settings.tp, 1), 0.0, 0.0)]), module)]
+
+
+def columns_gathered(
+    rates: Rates, arch: Architecture, settings: LayerSettings, width: float, name: str, *, sums: bool = True
+) -> list[Piece]:
+    """A tensor of all T rows whose `width` columns are split over TP, gathered and joined by a copy (part of `name`); BF16, felt whole.
+
+    Backward: the gradients of all ranks are summed into columns, or (not `sums`) taken out of a gradient that every rank has whole.
+    """
+    if settings.tp == 1:
+        return []
+    size_bytes = settings.tokens(arch) * width * BF16_BYTES
+    backward = [_Transfer(rates.reduce_scatter_s(size_bytes, settings.tp, 1), 0.0, 0.0)] if sums else []
+    join_s = rates.pass_s(2 * size_bytes)
     return [
-        Piece(
-            name="tp",
-            collective="tp",
-            forward_s=sum(t.felt_s(user_buffers=user_buffers) for t in forward),
-            backward_s=sum(t.felt_s(user_buffers=user_buffers) for t in backward),
-            forward_total_s=sum(t.whole_s for t in forward),
-            backward_total_s=sum(t.whole_s for t in backward),
-        )
+        _piece(settings, ([_Transfer(rates.all_gather_s(size_bytes, settings.tp, 1), 0.0, 0.0)], backward), None),
+        Piece(name=name, forward_s=join_s, backward_s=join_s if sums else 0.0),
     ]
