@@ -18,6 +18,7 @@ from primus_mcp.projection.layers.moe_mlp import moe_pieces
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.record import HostCost, PartCost, Piece, part_cost
 from primus_mcp.projection.layers.settings import LayerSettings
+from primus_mcp.projection.layers.tensor_parallel import replicated_gradients_s
 from primus_mcp.projection.parameters import attention_parameters, layer_parameters
 
 _CACHED_PARTS = 16_384
@@ -29,16 +30,22 @@ def _launch_s(rates: Rates, settings: LayerSettings, kind: str) -> float:
     return rates.cluster.profile.launch_s * TIME[f"host_work.{kind}"] * pieces
 
 
+def _host_cost(seconds: host.Launches, settings: LayerSettings, stall_s: float = 0.0) -> HostCost:
+    """Frozen weights have no gradient."""
+    forward_s, backward_s, weight_s = seconds
+    return HostCost(forward_s=forward_s, backward_s=backward_s, weight_s=weight_s if settings.trains_weights else 0.0, stall_s=stall_s)
+
+
 def _dense_host(rates: Rates, arch: Architecture, settings: LayerSettings, kind: LayerKind, *, mlp: bool = True) -> HostCost:
     """A mixer is taken to launch as many kernels as attention."""
     if settings.full_graph:
         return HostCost()
-    each = _launch_s(rates, settings, "dense")
-    attention = host.attention_launches(arch, settings) if kind != "mlp_alone" else (0.0, 0.0)
-    feed_forward = host.dense_launches(settings) if mlp else (0.0, 0.0)
-    adapters = adapter_launches(arch, settings, (False, kind))
-    forward, backward = (attention[i] + feed_forward[i] + adapters[i] for i in (0, 1))
-    return HostCost(forward_s=forward * each, backward_s=backward * each)
+    launches = host.added(
+        host.attention_launches(arch, settings) if kind != "mlp_alone" else host.NO_LAUNCHES,
+        host.dense_launches(settings) if mlp else host.NO_LAUNCHES,
+        (*adapter_launches(arch, settings, (False, kind)), 0.0),
+    )
+    return _host_cost(host.times(launches, _launch_s(rates, settings, "dense")), settings)
 
 
 def _moe_host(rates: Rates, arch: Architecture, settings: LayerSettings, kind: LayerKind) -> HostCost:
@@ -49,15 +56,15 @@ def _moe_host(rates: Rates, arch: Architecture, settings: LayerSettings, kind: L
     """
     if settings.full_graph:
         return HostCost()
-    dense_s, moe_s, loop_s = _launch_s(rates, settings, "dense"), _launch_s(rates, settings, "moe"), TIME["loop_launch_s"]
-    attention, dispatch = host.attention_launches(arch, settings), host.dispatch_launches(settings)
-    experts, loops, biases = host.expert_launches(arch, settings), host.loop_gemms(arch, settings), host.bias_launches(arch, settings)
-    plain_s, adapters = rates.cluster.profile.launch_s, adapter_launches(arch, settings, (True, kind))
-    forward_s, backward_s = (
-        (attention[i] + adapters[i]) * dense_s + (dispatch[i] + experts[i]) * moe_s + loops[i] * loop_s + biases[i] * plain_s
-        for i in (0, 1)
+    attention = host.added(host.attention_launches(arch, settings), (*adapter_launches(arch, settings, (True, kind)), 0.0))
+    experts = host.added(host.dispatch_launches(settings), host.expert_launches(arch, settings))
+    seconds = host.added(
+        host.times(attention, _launch_s(rates, settings, "dense")),
+        host.times(experts, _launch_s(rates, settings, "moe")),
+        host.times(host.loop_gemms(arch, settings), TIME["loop_launch_s"]),
+        host.times(host.bias_launches(arch, settings), rates.cluster.profile.launch_s),
     )
-    return HostCost(forward_s=forward_s, backward_s=backward_s, stall_s=host.synchronisations(settings) * TIME["sync_bubble_s"])
+    return _host_cost(seconds, settings, host.synchronisations(settings) * TIME["sync_bubble_s"])
 
 
 def _weight_casts_s(rates: Rates, arch: Architecture, settings: LayerSettings, *, moe: bool, kind: LayerKind) -> float:
@@ -66,6 +73,11 @@ def _weight_casts_s(rates: Rates, arch: Architecture, settings: LayerSettings, *
     return weight_cast_s(rates, linears, settings, settings.linear_precision) + weight_cast_s(
         rates, whole.expert, settings, settings.expert_precision
     )
+
+
+def _summed_once_s(rates: Rates, arch: Architecture, settings: LayerSettings, *, moe: bool, kind: LayerKind) -> float:
+    whole = layer_parameters(arch, moe, settings.tp, settings.ep if moe else 1, settings.etp if moe else 1, kind)
+    return replicated_gradients_s(rates, arch, settings, whole.dense_replicated)
 
 
 def _first_half(rates: Rates, arch: Architecture, settings: LayerSettings, windowed: bool, kind: LayerKind) -> tuple[Piece, ...]:
@@ -84,7 +96,7 @@ def decoder_layer(
 ) -> PartCost:
     """One decoder layer of the given kind for one micro-batch. Raises InputError where EP does not divide the experts."""
     attention = (*_first_half(rates, arch, settings, windowed, kind), *adapter_pieces(rates, arch, settings, (moe, kind)))
-    once_s = _weight_casts_s(rates, arch, settings, moe=moe, kind=kind)
+    once_s = _weight_casts_s(rates, arch, settings, moe=moe, kind=kind) + _summed_once_s(rates, arch, settings, moe=moe, kind=kind)
     if kind not in FEEDING_FORWARD:
         return part_cost(attention, _dense_host(rates, arch, settings, kind, mlp=False), once_s)
     if not moe:
@@ -96,31 +108,32 @@ def decoder_layer(
     return part_cost(pieces, _moe_host(rates, arch, settings, kind), once_s)
 
 
-def _end_host(rates: Rates, settings: LayerSettings) -> HostCost:
+def _end_host(rates: Rates, settings: LayerSettings, *, linears: int) -> HostCost:
+    """An end with so many linears, each with one product for its weight gradient."""
     if settings.full_graph:
         return HostCost()
-    each_s = TIME["launches.ends"] * _launch_s(rates, settings, "dense")
-    return HostCost(forward_s=each_s, backward_s=each_s)
+    counts = TIME["launches.ends"], TIME["launches.ends"], linears * TIME["launches.ends_weight"]
+    return _host_cost(host.times(counts, _launch_s(rates, settings, "dense")), settings)
 
 
 @lru_cache(maxsize=_CACHED_PARTS)
 def embedding(rates: Rates, arch: Architecture, settings: LayerSettings) -> PartCost:
     """The input embedding."""
-    return part_cost(embedding_pieces(rates, arch, settings), _end_host(rates, settings))
+    return part_cost(embedding_pieces(rates, arch, settings), _end_host(rates, settings, linears=0))
 
 
 @lru_cache(maxsize=_CACHED_PARTS)
 def head(rates: Rates, arch: Architecture, settings: LayerSettings) -> PartCost:
     """The output matrix and the loss."""
-    return part_cost(head_pieces(rates, arch, settings), _end_host(rates, settings))
+    return part_cost(head_pieces(rates, arch, settings), _end_host(rates, settings, linears=1))
 
 
 @lru_cache(maxsize=_CACHED_PARTS)
 def prediction_depth(rates: Rates, arch: Architecture, settings: LayerSettings) -> tuple[PartCost, ...]:
-    """One MTP depth: projection, a layer of the last layer's kind, and the shared head with its loss once more."""
+    """One MTP depth: embedding and projection, a layer of the last layer's kind, and the shared head with its loss once more."""
     windowed = bool(arch.windowed_layers) and arch.windowed_layers[-1]
     return (
-        part_cost(prediction_projection(rates, arch, settings), _end_host(rates, settings)),
+        part_cost(prediction_projection(rates, arch, settings), _end_host(rates, settings, linears=1)),
         decoder_layer(rates, arch, settings, moe=arch.moe_layers[-1], windowed=windowed, kind=arch.layer_kind(arch.num_layers - 1)),
         head(rates, arch, settings),
     )

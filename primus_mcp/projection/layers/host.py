@@ -10,72 +10,87 @@ from primus_mcp.projection.layers.moe_mlp import activation_is_eager
 from primus_mcp.projection.layers.settings import LayerSettings
 
 LOOPED_KERNELS = frozenset({"legacy", "te", "sequential"})
+Launches = tuple[float, float, float]
+"""(forward, backward, what of the backward the weight gradients need: a split backward defers it with their GEMMs)."""
+NO_LAUNCHES: Launches = (0.0, 0.0, 0.0)
 
 
-def _both(name: str) -> tuple[float, float]:
-    return TIME[f"launches.{name}.forward"], TIME[f"launches.{name}.backward"]
+def _counts(name: str) -> Launches:
+    return TIME[f"launches.{name}.forward"], TIME[f"launches.{name}.backward"], TIME.get(f"launches.{name}.weight", 0.0)
 
 
-def attention_launches(arch: Architecture, settings: LayerSettings) -> tuple[float, float]:
-    """(forward, backward) kernels of the attention block; one graph replaces them all."""
+def _graph() -> Launches:
+    """A graph holds both gradients of its module and is launched with the input gradient."""
+    return TIME["launches.graph"], TIME["launches.graph"], 0.0
+
+
+def added(counts: Launches, *more: Launches) -> Launches:
+    """Their sum."""
+    forward, backward, weight = counts
+    for other in more:
+        forward, backward, weight = forward + other[0], backward + other[1], weight + other[2]
+    return forward, backward, weight
+
+
+def times(counts: Launches, factor: float) -> Launches:
+    """Each times the factor."""
+    return counts[0] * factor, counts[1] * factor, counts[2] * factor
+
+
+def attention_launches(arch: Architecture, settings: LayerSettings) -> Launches:
+    """Kernels of the attention block; one graph replaces them all."""
     if "attn" in settings.graphed:
-        return TIME["launches.graph"], TIME["launches.graph"]
-    forward, backward = _both("attention_gqa" if arch.latent_attention is None else "attention_mla")
+        return _graph()
     extra = 0.0 if rope_is_fused(arch, settings) else TIME["launches.rope_unfused"]
     extra += TIME["launches.fp8_attention"] if settings.linear_precision != "bf16" else 0.0
-    return forward + extra, backward + extra
+    return added(_counts("attention_gqa" if arch.latent_attention is None else "attention_mla"), (extra, extra, 0.0))
 
 
-def dense_launches(settings: LayerSettings) -> tuple[float, float]:
-    """(forward, backward) kernels of the dense MLP."""
+def dense_launches(settings: LayerSettings) -> Launches:
+    """Kernels of the dense MLP."""
     if "mlp" in settings.graphed:
-        return TIME["launches.graph"], TIME["launches.graph"]
-    forward, backward = _both("dense_mlp")
+        return _graph()
     extra = TIME["launches.fp8_mlp"] if settings.linear_precision != "bf16" else 0.0
-    return forward + extra, backward + extra
+    return added(_counts("dense_mlp"), (extra, extra, 0.0))
 
 
 def _expert_kind(settings: LayerSettings) -> str:
     return {"legacy": "legacy", "te": "te", "sequential": "te", "turbo": "turbo"}[settings.grouped_gemm]
 
 
-def dispatch_launches(settings: LayerSettings) -> tuple[float, float]:
-    """(forward, backward) kernels of router and token exchange, which come before the layer's synchronisations."""
-    router = _both("router_fused" if router_is_fused(settings) else "router_unfused")
-    if "moe_router" in settings.graphed:
-        router = TIME["launches.graph"], TIME["launches.graph"]
-    if uses_deepep(settings):
-        moved = _both("deepep")
-    else:
-        moved = _both("library_permute_fused" if permute_is_fused(settings) else "library_permute_unfused")
-    return router[0] + moved[0], router[1] + moved[1]
+def dispatch_launches(settings: LayerSettings) -> Launches:
+    """Kernels of router and token exchange, which come before the layer's synchronisations."""
+    router = "router_fused" if router_is_fused(settings) else "router_unfused"
+    permute = "library_permute_fused" if permute_is_fused(settings) else "library_permute_unfused"
+    return added(
+        _graph() if "moe_router" in settings.graphed else _counts(router),
+        _counts("deepep" if uses_deepep(settings) else permute),
+    )
 
 
-def expert_launches(arch: Architecture, settings: LayerSettings) -> tuple[float, float]:
-    """(forward, backward) kernels of experts and shared expert that Python dispatches."""
-    forward, backward = _both(f"experts_{_expert_kind(settings)}")
-    groups = [_both("experts_fp8")] if settings.expert_precision != "bf16" else []
+def expert_launches(arch: Architecture, settings: LayerSettings) -> Launches:
+    """Kernels of experts and shared expert that Python dispatches."""
+    groups = [_counts("experts_fp8")] if settings.expert_precision != "bf16" else []
     if activation_is_eager(arch, settings):
-        groups.append(_both("expert_activation_eager"))
+        groups.append(_counts("expert_activation_eager"))
     if arch.experts is not None and arch.experts.shared_expert_ffn_hidden_size:
-        groups.append(_both("shared_expert"))
-    return forward + sum(g[0] for g in groups), backward + sum(g[1] for g in groups)
+        groups.append(_counts("shared_expert"))
+    return added(_counts(f"experts_{_expert_kind(settings)}"), *groups)
 
 
-def loop_gemms(arch: Architecture, settings: LayerSettings) -> tuple[float, float]:
-    """(forward, backward) GEMMs that a C++ loop launches: 2 and 4 an expert of this rank; none with one persistent kernel."""
+def loop_gemms(arch: Architecture, settings: LayerSettings) -> Launches:
+    """GEMMs that a C++ loop launches: 2 and 4 an expert of this rank, half of the 4 for weights; none with one persistent kernel."""
     if arch.experts is None or settings.grouped_gemm not in LOOPED_KERNELS:
-        return 0.0, 0.0
-    local = arch.experts.num_experts // settings.ep
-    return TIME["grouped_loop_gemms.forward"] * local, TIME["grouped_loop_gemms.backward"] * local
+        return NO_LAUNCHES
+    an_expert = tuple(TIME[f"grouped_loop_gemms.{kind}"] for kind in ("forward", "backward", "weight"))
+    return times((an_expert[0], an_expert[1], an_expert[2]), arch.experts.num_experts // settings.ep)
 
 
-def bias_launches(arch: Architecture, settings: LayerSettings) -> tuple[float, float]:
-    """(forward, backward) plain tensor operations that add the biases of this rank's experts one expert at a time."""
+def bias_launches(arch: Architecture, settings: LayerSettings) -> Launches:
+    """Plain tensor operations that add the biases of this rank's experts one expert at a time."""
     if arch.experts is None or not arch.linear_bias:
-        return 0.0, 0.0
-    local, (forward, backward) = arch.experts.num_experts // settings.ep, _both("expert_bias")
-    return forward * local, backward * local
+        return NO_LAUNCHES
+    return times(_counts("expert_bias"), arch.experts.num_experts // settings.ep)
 
 
 def synchronisations(settings: LayerSettings) -> float:

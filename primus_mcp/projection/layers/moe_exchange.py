@@ -35,7 +35,10 @@ def received_copies(experts: MixtureOfExperts, settings: LayerSettings) -> float
 
 
 def router_piece(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> Piece:
-    """Gating GEMM in bf16, scores and top-k; the backward pass runs two fp32 GEMMs after casting (Megatron-LM moe_utils.py:1259-1300)."""
+    """Gating GEMM in bf16, scores and top-k; the backward pass runs two fp32 GEMMs after casting (Megatron-LM moe_utils.py:1259-1300).
+
+    Both in one autograd function, which no split backward takes apart: the weight gradient lies in B.
+    """
     tokens, count = settings.sharded_tokens(arch), experts.num_experts
     score_s = rates.pass_s(tokens * count * TIME["router.fused" if router_is_fused(settings) else "router.unfused"])
     fp32_gemm_s = 2 * tokens * count * arch.hidden_size / TIME["router_fp32_flops"]
@@ -44,8 +47,7 @@ def router_piece(rates: Rates, arch: Architecture, experts: MixtureOfExperts, se
         name="router",
         module="moe",
         forward_s=rates.gemm_s(tokens, count, arch.hidden_size, "bf16") + score_s,
-        backward_s=fp32_gemm_s + cast_s + score_s,
-        weight_s=fp32_gemm_s if settings.trains_weights else 0.0,
+        backward_s=fp32_gemm_s * (2 if settings.trains_weights else 1) + cast_s + score_s,
     )
 
 

@@ -32,10 +32,14 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCost:
-    """CPU seconds of one micro-batch that the GPU may hide, and idle GPU time behind host synchronisations of the forward pass."""
+    """CPU seconds of one micro-batch that the GPU may hide, and idle GPU time behind host synchronisations of the forward pass.
+
+    `weight_s` is what of `backward_s` a split backward defers with the weight gradients.
+    """
 
     forward_s: float = 0.0
     backward_s: float = 0.0
+    weight_s: float = 0.0
     stall_s: float = 0.0
 
 

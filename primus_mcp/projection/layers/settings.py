@@ -167,10 +167,14 @@ def _scaling(precision: Precision, recipe: Fp8Recipe) -> Scaling:
 def layer_settings(config: TrainingConfig) -> LayerSettings:
     """The record for a configuration, one object for all configurations that layers cannot tell apart.
 
-    Under a split backward no weight gradient runs beside the all-reduce, or the reduce-scatter, of the input gradient.
+    Under a split backward no weight gradient runs beside the all-reduce, or the reduce-scatter, of the input gradient, and BF16 linears of
+    Turbo leave theirs to Megatron's fused kernel (AMD-AGI/Primus core/extensions/zbpp_gemm.py, LinearWithWeightGradientStore).
     """
-    if config.tp > 1 and config.overlap_tp_all_reduce and config.splits_weight_gradient:
-        config = replace(config, overlap_tp_all_reduce=False)
+    if config.splits_weight_gradient:
+        if config.tp > 1 and config.overlap_tp_all_reduce:
+            config = replace(config, overlap_tp_all_reduce=False)
+        if config.turbo_gemm and not (config.fp8 or config.fp4):
+            config = replace(config, turbo_gemm=False)
     return _settings(_read(config))
 
 

@@ -64,22 +64,26 @@ def sharded_exchange(
 
     dense over DP x CP (stride TP), experts over expert DP (stride ETP x EP). Distributed optimizer: reduce-scatter of gradients, then
     all-gather of bf16 (FP8) parameters; plain DDP: one all-reduce. The two groups share the links, so their times add.
+    A split backward has no overlap whatever the flags say: gradients are synchronised behind the last W, and the trainer wants both
+    flags off (AMD-AGI/Primus primuspipe/pipeline_launcher.py, zerobubble/runtime.py: no_sync over the whole step).
     """
+    split = config.pp > 1 and config.splits_weight_gradient
+    hides_gradients, hides_parameters = config.overlap_grad_reduce and not split, config.overlap_param_gather and not split
     dense, expert = (placement.replicas * config.cp, config.tp), (placement.expert_replicas, config.etp * config.ep)
     groups = ((parameters.dense, *dense), (parameters.expert, *expert))
     grad_bytes = config.main_grad_bytes
     if not config.use_distributed_optimizer:
         reduce_s = sum(rates.all_reduce_s(float(n * grad_bytes), size, stride) for n, size, stride in groups)
-        exposed = _exposed(reduce_s, backward_s) if config.overlap_grad_reduce else reduce_s
+        exposed = _exposed(reduce_s, backward_s) if hides_gradients else reduce_s
         return Exchange(gradients_s=reduce_s, gradients_exposed_s=exposed)
     param_bytes = FP8_BYTES if config.fp8_param_gather and config.fp8 else BF16_BYTES
     scatter_s = sum(rates.reduce_scatter_s(float(n * grad_bytes), size, stride) for n, size, stride in groups)
     gather_s = sum(rates.all_gather_s(float(n * param_bytes), size, stride) for n, size, stride in groups)
     return Exchange(
         gradients_s=scatter_s,
-        gradients_exposed_s=_exposed(scatter_s, backward_s) if config.overlap_grad_reduce else scatter_s,
+        gradients_exposed_s=_exposed(scatter_s, backward_s) if hides_gradients else scatter_s,
         parameters_s=gather_s,
-        parameters_exposed_s=_exposed(gather_s, forward_s) if config.overlap_param_gather else gather_s,
+        parameters_exposed_s=_exposed(gather_s, forward_s) if hides_parameters else gather_s,
     )
 
 

@@ -94,7 +94,7 @@ class _Sums:
 
     def __init__(self) -> None:
         self.forward = self.backward = self.weight = self.replay = self.stall = self.once = self.dispatch = 0.0
-        self.host_forward = self.host_backward = 0.0
+        self.host_forward = self.host_backward = self.host_weight = 0.0
         self.shares: defaultdict[str, float] = defaultdict(float)
         self.transfers: defaultdict[str, float] = defaultdict(float)
         self.exposed: defaultdict[str, float] = defaultdict(float)
@@ -108,6 +108,7 @@ class _Sums:
         self.dispatch += times * (part.host.forward_s + part.host.backward_s)
         self.host_forward += times * part.host.forward_s
         self.host_backward += times * part.host.backward_s
+        self.host_weight += times * part.host.weight_s
         if whole_replay:
             self.replay += times * (part.forward_s + part.host.stall_s)
             self.host_backward += times * part.host.forward_s
@@ -124,11 +125,19 @@ class _Sums:
             self.transfers[piece.collective] += times * (piece.forward_total_s + piece.backward_total_s) + again * piece.forward_total_s
             self.exposed[piece.collective] += exposed + again * piece.forward_s
 
+    def _weight_share(self) -> float:
+        """W of B + W, each by its own GPU and host time: W launches little for its time, so the host holds it up less than B.
+
+        Their sum stays what the whole backward takes: a split backward runs the same kernels, and the host runs ahead across tasks.
+        """
+        weight = joined_s(self.weight, self.host_weight)
+        rest = joined_s(self.backward + self.replay, self.host_backward - self.host_weight)
+        return weight / (weight + rest) if weight else 0.0
+
     def stage(self) -> StageCost:
         forward = joined_s(self.forward + self.stall, self.host_forward)
-        gpu_backward = self.backward + self.weight + self.replay
-        backward = joined_s(gpu_backward, self.host_backward)
-        weight = self.weight * backward / gpu_backward if gpu_backward else 0.0
+        backward = joined_s(self.backward + self.weight + self.replay, self.host_backward)
+        weight = backward * self._weight_share()
         gpu = self.forward + self.backward + self.weight
         shares: dict[str, float] = dict(self.shares)
         shares["recompute"] = self.replay
