@@ -37,6 +37,15 @@ def complete_arguments(arguments: Arguments) -> dict[str, Any]:
     return {**default_arguments(), **start_arguments(), **arguments}
 
 
+def is_one_of(value: Any, values: list[Any]) -> bool:
+    """Whether a value is in the list as the trainer takes it: an empty text or list means null, 0 and 1 mean false and true."""
+    if None in values and value in ("", [], {}):
+        return True
+    if type(value) is int and any(isinstance(item, bool) for item in values):
+        value = bool(value)
+    return any(value == item and type(value) is type(item) for item in values)
+
+
 def _wrong(key: str, value: Any, wanted: str) -> InputError:
     return InputError(f"is {value!r}", where=key, remedy=f"write {wanted}")
 

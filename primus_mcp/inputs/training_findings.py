@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
-from functools import cache
+from collections.abc import Iterator
 from typing import Any
 
-import yaml
-
 from primus_mcp.inputs.architecture import Architecture
-from primus_mcp.inputs.argument_values import Arguments, default_arguments, flag, optional_count, optional_text, start_arguments
-from primus_mcp.inputs.catalogue import catalogue_text
+from primus_mcp.inputs.argument_values import Arguments, flag, optional_count, optional_text
 from primus_mcp.inputs.findings import Finding
-from primus_mcp.inputs.megatron_arguments import megatron_table
+from primus_mcp.inputs.override_findings import removed_keys, told_keys
 from primus_mcp.inputs.trainer_arguments import turbo_flag
 from primus_mcp.inputs.training import TrainingConfig
 
@@ -30,6 +25,7 @@ def training_findings(arguments: Arguments, arch: Architecture, config: Training
         *_shapes(arguments),
         *_tuning(arguments, arch, config),
         *_mixers(arch),
+        *told_keys(arguments),
     )
     return tuple(Finding(code=code, text=text) for code, text in pairs)
 
@@ -135,39 +131,15 @@ def corrections_to_run(arguments: Arguments) -> tuple[dict[str, Any], tuple[Find
     """Keys without which the trainer would stop at once, where only one value can be meant.
 
     A layout without `m` on a model with MTP layers stops in rule L15 (the shipped DeepSeek-V3 file): it is priced and exported without MTP.
+    Keys that Primus took out are written as today's.
     """
+    changes, findings = removed_keys(arguments)
     layout = optional_text(arguments, "pipeline_model_parallel_layout")
     mtp = optional_count(arguments, "mtp_num_layers", 0)
     if layout is None or not mtp or "m" in layout:
-        return {}, ()
+        return changes, findings
     text = (
         f"pipeline_model_parallel_layout has no m, but mtp_num_layers is {mtp}: the trainer would stop (rule L15); "
         "priced and exported with mtp_num_layers: null"
     )
-    return {"mtp_num_layers": None}, (Finding(code="mtp-without-layout", text=text),)
-
-
-def unknown_overrides(overrides: Mapping[str, Any], presets: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """Overrides that no preset has, the engine does not read and no catalogue calls free: misspelt, or features of tomorrow."""
-    known = {*presets, *default_arguments(), *start_arguments()}
-    unread = [key for key in overrides if key not in known]
-    if unread:
-        free = {flag.key for flag in megatron_table().flags.values()} | _no_cost_keys()
-        unread = [key for key in unread if key not in free]
-    findings, strange = [], []
-    for key in unread:
-        close = get_close_matches(key, known, n=1, cutoff=0.85)
-        if close:
-            text = f"overrides.{key} is no known key and is not used; did you mean {close[0]}?"
-            findings.append(Finding(code="unknown-override", text=text))
-        else:
-            strange.append(key)
-    if strange:
-        text = f"overrides that are not known here and not priced: {', '.join(strange)}; check their spelling"
-        findings.append(Finding(code="unknown-override", text=text))
-    return tuple(findings)
-
-
-@cache
-def _no_cost_keys() -> frozenset[str]:
-    return frozenset(yaml.safe_load(catalogue_text("primus/no_cost.yaml")))
+    return {**changes, "mtp_num_layers": None}, (*findings, Finding(code="mtp-without-layout", text=text))

@@ -13,15 +13,16 @@ from typing import Any
 
 from primus_mcp.errors import UnsupportedFeatureError
 from primus_mcp.inputs.architecture import Architecture
-from primus_mcp.inputs.argument_values import Arguments, complete_arguments, default_arguments
+from primus_mcp.inputs.argument_values import Arguments, complete_arguments, default_arguments, is_one_of
 from primus_mcp.inputs.built_model import read_architecture
 from primus_mcp.inputs.catalogue import catalogue_yaml
 from primus_mcp.inputs.findings import Finding
+from primus_mcp.inputs.override_findings import unknown_overrides
 from primus_mcp.inputs.presets import PresetReader, SourceFile, config_roots, deep_merge
 from primus_mcp.inputs.published import differences, published_twin
 from primus_mcp.inputs.trainer_arguments import read_training
 from primus_mcp.inputs.training import TrainingConfig
-from primus_mcp.inputs.training_findings import corrections_to_run, training_findings, unknown_overrides
+from primus_mcp.inputs.training_findings import corrections_to_run, training_findings
 from primus_mcp.inputs.vocabulary import Vocab
 from primus_mcp.inputs.workload_file import FRAMEWORKS, PRETRAIN_MODULE, load_document, misplaced_keys, overrides_of, trainer_module
 from primus_mcp.inputs.yaml_loader import substitute
@@ -56,18 +57,9 @@ def _unsupported() -> Mapping[str, Mapping[str, Any]]:
     return catalogue_yaml("primus/unsupported.yaml")
 
 
-def _is_priced(value: Any, priced: list[Any]) -> bool:
-    """Whether the engine knows the value; an empty text or list means null, 0 and 1 mean false and true."""
-    if None in priced and value in ("", [], {}):
-        return True
-    if type(value) is int and any(isinstance(item, bool) for item in priced):
-        value = bool(value)
-    return any(value == item and type(value) is type(item) for item in priced)
-
-
 def _refuse_unpriced(arguments: Arguments, where: str) -> None:
     for key, rule in _unsupported().items():
-        if not _is_priced(arguments[key], rule["priced"]):
+        if key in arguments and not is_one_of(arguments[key], rule["priced"]):
             shown = str(arguments[key])
             shown = shown if len(shown) <= 40 else f"{shown[:40]}..."
             raise UnsupportedFeatureError(f"{rule['feature']} ({key}: {shown}) cannot be priced", where=where)

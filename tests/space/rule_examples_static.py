@@ -29,8 +29,8 @@ ROUTER = [
     Example(
         "E18",
         ("1 keys", "write use_turbo_gemm"),
-        arguments={"use_turbo_parallel_linear": True},
-        mended_arguments={"use_turbo_parallel_linear": False},
+        arguments={"use_turbo_parallel_linear": True, "use_turbo_gemm": True},
+        mended_arguments={"use_turbo_parallel_linear": False, "use_turbo_gemm": True},
     ),
     Example(
         "E21",
@@ -106,8 +106,18 @@ ROUTER = [
     ),
 ]
 ATTENTION = [
-    Example("C3", ("3 entries", "32 layers"), arguments={"cp_comm_type": ["p2p"] * 3}, mended_arguments={"cp_comm_type": ["p2p"] * 32}),
-    Example("C7", ("CP 2", "p2p"), arguments={"softmax_type": "off-by-one"}, trial={"cp": 2}, mended_arguments={"cp_comm_type": "a2a"}),
+    Example(
+        "C3",
+        ("3 entries at CP 2", "32 layers"),
+        arguments={"cp_comm_type": ["p2p"] * 3, "context_parallel_size": 2},
+        mended_arguments={"cp_comm_type": ["p2p"] * 32},
+    ),
+    Example(
+        "C7",
+        ("CP 2", "p2p"),
+        arguments={"softmax_type": "off-by-one", "context_parallel_size": 2},
+        mended_arguments={"cp_comm_type": "a2a"},
+    ),
     Example(
         "C8", ("CP is 2",), arguments={"attention_backend": "unfused"}, trial={"cp": 2}, mended_arguments={"attention_backend": "flash"}
     ),
