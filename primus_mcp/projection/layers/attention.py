@@ -19,10 +19,6 @@ def _pass(rates: Rates, name: str, elements: float, forward_bytes: float, backwa
     )
 
 
-def _projection(rates: Rates, settings: LayerSettings, tokens: float, outputs: float, inputs: float, module: str | None = None) -> Piece:
-    return model_linear(rates, settings, "attention_linear", tokens, outputs, inputs, module)
-
-
 def _query_projections(rates: Rates, arch: Architecture, settings: LayerSettings, tokens: float) -> list[Piece]:
     """Multi-head or grouped-query attention: QKV fused, (a + 2g) d / TP wide, then the projection a d / TP -> h, with their TP traffic.
 
@@ -32,8 +28,8 @@ def _query_projections(rates: Rates, arch: Architecture, settings: LayerSettings
     query, keys = arch.num_attention_heads * arch.head_dim / settings.tp, arch.num_query_groups * arch.head_dim / settings.tp
     gate = query if arch.attention_output_gate else 0.0
     fused = query + 2 * keys + gate
-    entry = _projection(rates, settings, tokens, fused, arch.hidden_size)
-    leave = _projection(rates, settings, tokens, arch.hidden_size, query)
+    entry = model_linear(rates, settings, "attention_linear", tokens, fused, arch.hidden_size, gathered="input")
+    leave = model_linear(rates, settings, "attention_linear", tokens, arch.hidden_size, query, gathered="gradient")
     pieces = [entry, leave, *tensor_parallel(rates, arch, settings, (entry,), leave)]
     if arch.num_query_groups < settings.tp:
         pieces += columns_gathered(rates, arch, settings, settings.tp * fused, "rope")

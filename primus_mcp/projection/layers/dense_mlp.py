@@ -26,16 +26,19 @@ def clamp_bytes(arch: Architecture) -> tuple[float, float]:
 
 
 def mlp_pieces(
-    rates: Rates, arch: Architecture, settings: LayerSettings, width: int, *, name: str, module: str, activation_module: str | None = None
+    rates: Rates, arch: Architecture, settings: LayerSettings, width: int, *, name: str, module: str, casts_shards: bool = True
 ) -> tuple[Piece, ...]:
     """fc1 h -> (2) f / TP, activation, fc2 f / TP -> h, without communication."""
     tokens, local = settings.tokens(arch), width / settings.tp
-    sides = (((2 if arch.gated_mlp else 1) * local, float(arch.hidden_size)), (float(arch.hidden_size), local))
-    linears = tuple(model_linear(rates, settings, name, tokens, outputs, inputs, module) for outputs, inputs in sides)
+    up = (2 if arch.gated_mlp else 1) * local
+    linears = (
+        model_linear(rates, settings, name, tokens, up, arch.hidden_size, module, gathered="input" if casts_shards else None),
+        model_linear(rates, settings, name, tokens, arch.hidden_size, local, module, gathered="gradient" if casts_shards else None),
+    )
     forward_bytes, backward_bytes = activation_bytes(arch, fused=settings.fused_swiglu)
     activation = Piece(
         name="activation",
-        module=activation_module or module,
+        module=module,
         forward_s=rates.pass_s(tokens * local * forward_bytes),
         backward_s=rates.pass_s(tokens * local * backward_bytes),
     )
@@ -45,4 +48,4 @@ def mlp_pieces(
 def dense_mlp_pieces(rates: Rates, arch: Architecture, settings: LayerSettings) -> tuple[Piece, ...]:
     """The dense MLP with its TP traffic."""
     pieces = mlp_pieces(rates, arch, settings, arch.ffn_hidden_size, name="mlp", module="mlp")
-    return (*pieces, *tensor_parallel(rates, arch, settings, pieces[:1], pieces[1]))
+    return (*pieces, *tensor_parallel(rates, arch, settings, pieces[:1], pieces[1], module="mlp"))

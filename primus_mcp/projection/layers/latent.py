@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from primus_mcp.inputs.architecture import Architecture, LatentAttention
 from primus_mcp.inputs.constants import TIME
 from primus_mcp.projection.layers.linear import model_linear
@@ -71,16 +73,14 @@ def latent_projections(rates: Rates, arch: Architecture, mla: LatentAttention, s
     tokens, shard, hidden = settings.tokens(arch), settings.sharded_tokens(arch), arch.hidden_size
     heads = arch.num_attention_heads / settings.tp
 
-    def projection(rows: float, outputs: float, inputs: float, module: str | None = None) -> Piece:
-        return model_linear(rates, settings, "attention_linear", rows, outputs, inputs, module)
-
+    project = partial(model_linear, rates, settings, "attention_linear")
     query_width = mla.q_lora_rank or hidden
-    keys = projection(tokens, heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank, REPLAYED)
-    queries = projection(tokens, heads * mla.qk_head_dim, query_width, REPLAYED)
-    output = projection(tokens, hidden, heads * mla.v_head_dim)
-    down = [projection(shard, mla.kv_lora_rank + mla.qk_rope_head_dim, hidden)]
+    keys = project(tokens, heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank, REPLAYED, gathered="input")
+    queries = project(tokens, heads * mla.qk_head_dim, query_width, REPLAYED, gathered="input")
+    output = project(tokens, hidden, heads * mla.v_head_dim, gathered="gradient")
+    down = [project(shard, mla.kv_lora_rank + mla.qk_rope_head_dim, hidden)]
     if mla.q_lora_rank is not None:
-        down.append(projection(shard, mla.q_lora_rank, hidden))
+        down.append(project(shard, mla.q_lora_rank, hidden))
     return [
         *down,
         keys,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from primus_mcp.inputs.constants import TIME
 from primus_mcp.inputs.hardware import Precision
@@ -10,7 +11,7 @@ from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.record import Piece
 from primus_mcp.projection.layers.settings import LayerSettings, Scaling
 from primus_mcp.projection.ops.gemm import GroupedKernel
-from primus_mcp.units import BF16_BYTES
+from primus_mcp.units import BF16_BYTES, FP8_BYTES
 
 ALIGNED_SIDE = 128
 
@@ -83,7 +84,7 @@ def linear(
     groups: int = 1,
     kernel: GroupedKernel = "persistent",
     module: str | None = None,
-    cast_rows: float | None = None,
+    cast_rows: tuple[float, float] | None = None,
     casts_input: bool = True,
     casts_gradient: bool = True,
 ) -> Piece:
@@ -91,23 +92,50 @@ def linear(
 
     Sides of the weight that are no multiple of 128 lie on every contiguous dimension of all three GEMMs and slow them down.
     FP8: the input is cast in the forward pass and the output gradient in the backward pass, each once for the two GEMMs that read it;
-    `cast_rows` rows are walked where buffers are larger than their content; a neighbour fused with it may hand over FP8 already.
+    `cast_rows` rows of them are walked where these are not all (shards) or more than that (buffers larger than their content); a
+    neighbour fused with it may hand over FP8 already.
     """
     products = _directions(rates, tokens, outputs, inputs, precision, groups, kernel, accumulate.output_bytes())
     rate = _alignment(rates, outputs, inputs) * _scaling_rate(rates, scaling)
     forward_s, backward_s, weight_s = (seconds / rate for seconds in products)
     if cast_bytes:
-        rows = tokens * groups if cast_rows is None else cast_rows
-        forward_s += rates.pass_s(rows * inputs * cast_bytes) if casts_input else 0.0
-        backward_s += rates.pass_s(rows * outputs * cast_bytes) if casts_gradient else 0.0
+        input_rows, gradient_rows = (tokens * groups, tokens * groups) if cast_rows is None else cast_rows
+        forward_s += rates.pass_s(input_rows * inputs * cast_bytes) if casts_input else 0.0
+        backward_s += rates.pass_s(gradient_rows * outputs * cast_bytes) if casts_gradient else 0.0
     weight_s += rates.pass_s(groups * outputs * inputs * accumulate.extra_bytes())
     return Piece(name=name, module=module, forward_s=forward_s, backward_s=backward_s, weight_s=weight_s if trains_weights else 0.0)
 
 
+def _shard_rows(settings: LayerSettings, tokens: float) -> float:
+    """Rows whose cast takes as long as that of a tensor which sequence parallelism casts in shards and gathers in FP8, c B an element.
+
+    Block scales: Ts, both directions are gathered. One scale a tensor: c - 1 B of Ts, and the transpose of what was gathered, 2 B of T.
+    """
+    shard = tokens / settings.tp
+    if settings.linear_scaling != "tensor" or settings.linear_precision != "fp8":
+        return shard
+    return shard + (2 * FP8_BYTES * tokens - FP8_BYTES * shard) / settings.linear_cast_bytes
+
+
 def model_linear(
-    rates: Rates, settings: LayerSettings, name: str, tokens: float, outputs: float, inputs: float, module: str | None = None
+    rates: Rates,
+    settings: LayerSettings,
+    name: str,
+    tokens: float,
+    outputs: float,
+    inputs: float,
+    module: str | None = None,
+    *,
+    gathered: Literal["input", "gradient"] | None = None,
 ) -> Piece:
-    """A dense linear in the precision, with the casts and the accumulation of the model's linears."""
+    """A dense linear in the precision, with the casts and the accumulation of the model's linears.
+
+    `gathered` under sequence parallelism: the input of a column-parallel one, the output gradient of a row-parallel one.
+    """
+    cast_rows = None
+    if gathered is not None and settings.linear_cast_bytes and settings.sequence_parallel and settings.tp > 1:
+        shard = _shard_rows(settings, tokens)
+        cast_rows = (shard, tokens) if gathered == "input" else (tokens, shard)
     return linear(
         rates,
         name,
@@ -120,6 +148,7 @@ def model_linear(
         scaling=settings.linear_scaling,
         trains_weights=settings.trains_weights,
         module=module,
+        cast_rows=cast_rows,
     )
 
 

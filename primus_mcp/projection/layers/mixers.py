@@ -38,8 +38,8 @@ def residual_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, h
 def mixer_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, halves: int) -> tuple[Piece, ...]:
     """The mixer of one layer, with the norms and residuals of the `halves` that the layer has, and its TP traffic."""
     tokens = settings.tokens(arch)
-    entry = model_linear(rates, settings, "mixer_linear", tokens, entry_width(arch) / settings.tp, arch.hidden_size)
-    leave = model_linear(rates, settings, "mixer_linear", tokens, arch.hidden_size, exit_width(arch) / settings.tp)
+    entry = model_linear(rates, settings, "mixer_linear", tokens, entry_width(arch) / settings.tp, arch.hidden_size, gathered="input")
+    leave = model_linear(rates, settings, "mixer_linear", tokens, arch.hidden_size, exit_width(arch) / settings.tp, gathered="gradient")
     return (
         entry,
         _core(rates, arch, settings, tokens),

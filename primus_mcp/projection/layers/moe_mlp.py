@@ -37,6 +37,7 @@ def _walked_rows(rows: float, settings: LayerSettings) -> float:
 def _expert_linears(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> tuple[Piece, ...]:
     local = experts.num_experts // settings.ep
     rows = expert_rows(arch, experts, settings)
+    walked = _walked_rows(rows, settings)
     width = experts.expert_ffn_hidden_size / settings.etp
     accumulate = accumulation(settings, turbo=settings.grouped_gemm == "turbo", legacy=settings.grouped_gemm == "legacy")
     sides = (((2 if arch.gated_mlp else 1) * width, float(arch.hidden_size)), (float(arch.hidden_size), width))
@@ -56,7 +57,7 @@ def _expert_linears(rates: Rates, arch: Architecture, experts: MixtureOfExperts,
             groups=local,
             kernel=_KERNELS[settings.grouped_gemm],
             module="moe",
-            cast_rows=_walked_rows(rows, settings),
+            cast_rows=(walked, walked),
             casts_input=not (fused and last),
             casts_gradient=not fused or bool(last),
         )
@@ -117,11 +118,19 @@ def _expert_bias(rates: Rates, arch: Architecture, experts: MixtureOfExperts, se
 
 
 def _shared_expert(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> tuple[Piece, ...]:
-    width = experts.shared_expert_ffn_hidden_size
+    """A dense MLP of its own. Where it overlaps the exchange, its stream gathers in BF16 outside the linears, which keep what was gathered.
+
+    Source: NVIDIA/Megatron-LM core/transformer/moe/shared_experts.py (`pre_forward_comm`: both linears lose their `parallel_mode`).
+    Known error: that gather and the reduce-scatter are felt whole, though the exchange runs beside them.
+    """
+    width, apart = experts.shared_expert_ffn_hidden_size, settings.shared_expert_overlap
     if not width:
         return ()
-    pieces = mlp_pieces(rates, arch, settings, width, name="shared_expert", module="shared_experts")
-    return (*pieces, *tensor_parallel(rates, arch, settings, pieces[:1], pieces[1]))
+    pieces = mlp_pieces(rates, arch, settings, width, name="shared_expert", module="shared_experts", casts_shards=not apart)
+    traffic = tensor_parallel(
+        rates, arch, settings, pieces[:1], pieces[1], module="shared_experts", quantized=not apart, gathers_again=not apart
+    )
+    return (*pieces, *traffic)
 
 
 def moe_pieces(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> tuple[Piece, ...]:

@@ -160,3 +160,29 @@ def columns_gathered(
         _piece(settings, ([_Transfer(rates.all_gather_s(size_bytes, settings.tp, 1), 0.0, 0.0)], backward), None),
         Piece(name=name, forward_s=join_s, backward_s=join_s if sums else 0.0),
     ]
+
+
+def shard_taken(rates: Rates, arch: Architecture, settings: LayerSettings, width: float) -> list[Piece]:
+    """A whole tensor of which each rank keeps its T / TP rows: nothing moves forward, gradients are gathered; BF16, felt whole."""
+    if settings.tp == 1 or not settings.sequence_parallel:
+        return []
+    gather_s = rates.all_gather_s(settings.tokens(arch) * width * BF16_BYTES, settings.tp, 1)
+    return [_piece(settings, ([], [_Transfer(gather_s, 0.0, 0.0)]), None)]
+
+
+_SUMMING_PASSES = 4
+"""Gradients are copied into one buffer and back, each read and written."""
+
+
+def replicated_gradients_s(rates: Rates, arch: Architecture, settings: LayerSettings, elements: float) -> float:
+    """A layer's share of the all-reduce over TP that ends an iteration under sequence parallelism: each rank saw another shard.
+
+    bytes = gradients of what is whole on every TP rank: norms, router, the down-projections of latents. All layers of a stage go in one
+    collective, whose latency is spread over the model's. Nothing runs beside it.
+    Source: NVIDIA/Megatron-LM core/distributed/finalize_model_grads.py (`_allreduce_non_tensor_model_parallel_grads`).
+    """
+    if settings.tp == 1 or not settings.sequence_parallel or not settings.trains_weights:
+        return 0.0
+    size_bytes = elements * settings.main_grad_bytes
+    summed_s = rates.all_reduce_s(arch.num_layers * size_bytes, settings.tp, 1) / arch.num_layers
+    return summed_s + rates.pass_s(_SUMMING_PASSES * size_bytes)
