@@ -108,6 +108,10 @@ CONSTANTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "figures.attention_narrow_backward": ("attention of 64-wide heads, backward", _SHARE),
         "figures.attention_fp8_forward": ("FP8 attention over BF16, forward", ""),
         "figures.attention_fp8_backward": ("FP8 attention over BF16, backward", ""),
+        "figures.attention_latent_fp8_forward": ("FP8 latent attention, forward", ""),
+        "figures.attention_latent_fp8_backward": ("FP8 latent attention, backward", ""),
+        "figures.attention_window_keys_forward": ("keys beyond a window, forward", ""),
+        "figures.attention_window_keys_backward": ("keys beyond a window, backward", ""),
         "figures.math_attention_passes_forward": ("unfused attention, forward", "passes"),
         "figures.math_attention_passes_backward": ("unfused attention, backward", "passes"),
         # links

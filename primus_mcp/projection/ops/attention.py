@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.projection.ops.elementwise import hbm_pass_s
 from primus_mcp.projection.ops.gemm import GemmModel
@@ -34,31 +36,43 @@ def flash_attention_s(
 ) -> tuple[float, float]:
     """Causal flash attention of one rank: `heads` local query heads, the whole sequence length; CP splits the work evenly.
 
-    t = F (1 + s0 / extent) / (A c) + t0,  F = 2 mbs pairs heads (d_qk + d_v) / CP forward, 2.5 F backward; extent = min(s, window).
-    A (asymptote), s0 (ramp), t0 (fill and drain) are figures of the software profile per direction, fitted to published kernel tables;
-    c is the factor of latent (MLA) heads, or of heads no wider than 64, times that of FP8 products.
-    Grouped-query attention changes traffic, not this time.
-    Known error: 5% on d = 128 from 2k to 16k (MI355X, MI300X forward), 15-20% for MLA backward.
+    t = F (1 + s0 / s) / (A c) + t0,  F = 2 mbs pairs heads (d_qk + d_v) / CP forward, 2.5 F backward; with a window w < s,
+    1 + w0 / w in place of the ramp: whole tiles at both ends of the band, and the start and end of a block of queries over few keys.
+    The FP8 backward kernel skips no tile outside the window. A (asymptote), s0 (ramp), w0 (keys a query costs beyond its window) and
+    t0 (fill and drain) are figures of the software profile per direction, from published kernel tables; c is the factor of latent (MLA)
+    heads, or of heads no wider than 64, times that of FP8 products.
+    Grouped-query attention changes traffic, not this time; nor does an attention sink, one more term of a row's sum.
+    Known error: 5% on d = 128 from 2k to 16k (MI355X, MI300X forward), 7% on windows of 128 and 1,024 (GB200), 15-20% for MLA backward
+    on AMD.
     """
     figures = cluster.profile.figures
-    pairs = attended_pairs(seq_length, window)
-    flops = 2 * mbs * pairs * heads * (qk_head_dim + v_head_dim) / cp
-    extent = seq_length if window is None else min(seq_length, window)
+    per_pair = 2 * mbs * heads * (qk_head_dim + v_head_dim) / cp
     times = []
-    for direction, rate, work in (
-        ("forward", cluster.profile.attention_forward_flops, flops),
-        ("backward", cluster.profile.attention_backward_flops, BACKWARD_OVER_FORWARD * flops),
+    for direction, rate, products in (
+        ("forward", cluster.profile.attention_forward_flops, 1.0),
+        ("backward", cluster.profile.attention_backward_flops, BACKWARD_OVER_FORWARD),
     ):
-        factor = 1.0
-        if latent:
-            factor = figures[f"attention_latent_{direction}"]
-        elif qk_head_dim <= NARROW_HEAD_DIM:
-            factor = figures[f"attention_narrow_{direction}"]
-        if fp8:
-            factor *= figures[f"attention_fp8_{direction}"]
-        ramp = 1 + figures[f"attention_ramp_seq_{direction}"] / extent
-        times.append(work * ramp / (rate * cluster.clock_ratio * factor) + figures[f"attention_fill_{direction}_s"])
+        kept = None if fp8 and direction == "backward" else window
+        work = products * per_pair * attended_pairs(seq_length, kept)
+        factor = _head_factor(figures, direction, qk_head_dim, latent=latent, fp8=fp8)
+        overhead = _overhead(figures, direction, seq_length, kept)
+        times.append(work * overhead / (rate * cluster.clock_ratio * factor) + figures[f"attention_fill_{direction}_s"])
     return times[0], times[1]
+
+
+def _head_factor(figures: Mapping[str, float], direction: str, qk_head_dim: int, *, latent: bool, fp8: bool) -> float:
+    """Rate over that of BF16 heads of 128: latent heads and narrow ones have kernels of their own, each with its own gain from FP8."""
+    if latent:
+        return figures[f"attention_latent_{direction}"] * (figures[f"attention_latent_fp8_{direction}"] if fp8 else 1.0)
+    narrow = figures[f"attention_narrow_{direction}"] if qk_head_dim <= NARROW_HEAD_DIM else 1.0
+    return narrow * (figures[f"attention_fp8_{direction}"] if fp8 else 1.0)
+
+
+def _overhead(figures: Mapping[str, float], direction: str, seq_length: float, window: int | None) -> float:
+    """Time over that of the pairs at the asymptotic rate."""
+    if window is None or window >= seq_length:
+        return 1 + figures[f"attention_ramp_seq_{direction}"] / seq_length
+    return 1 + figures[f"attention_window_keys_{direction}"] / window
 
 
 def math_attention_s(
