@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from statistics import quantiles
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ import pytest
 from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.hardware import Cluster, Precision
 from primus_mcp.projection.ops.attention import flash_attention_s
-from primus_mcp.projection.ops.backend import gemm_model, origami_is_installed
-from primus_mcp.projection.ops.gemm import GroupedKernel, grouped_seconds
+from primus_mcp.projection.ops.backend import GemmBackend, gemm_model, origami_is_installed
+from primus_mcp.projection.ops.gemm import GroupedKernel, grouped_seconds, unaligned_efficiency
 
 # The SimuMax A100 points are of the PCIe card; best of a search: 271.2 (SXM) and 252.9 (PCIe) TFLOP/s.
 PCIE_OVER_SXM = 252.9 / 271.2
@@ -60,6 +61,26 @@ def test_tuned_amd_gemms_of_at_least_20_us(
     for backend, limit in limits.items():
         model = gemm_model(cluster, "origami" if backend == "origami" else "roofline")
         assert _mean_error(model.seconds(row["m"], row["n"], row["k"], precision) * 1e6 / row["us"] - 1 for row in rows) < limit
+
+
+@pytest.mark.parametrize("backend", ["roofline", *(["origami"] if origami_is_installed() else [])])
+def test_weights_of_other_sides_than_multiples_of_128_are_slowed_once_whatever_the_backend(shared: Path, backend: GemmBackend) -> None:
+    """Tuned gfx950 products of at least 20 GFLOP whose N or K is no multiple of 128; half of the middle lies within 20%."""
+    model = gemm_model(make_cluster("mi355x"), backend)
+    rate = unaligned_efficiency(model, make_cluster("mi355x"))
+    ratios = [
+        model.seconds(row["m"], row["n"], row["k"], "bf16") / rate * 1e6 / row["us"]
+        for row in _rows(shared / "truth/gemm_amd.jsonl")
+        if "gfx950" in row["gpu"]
+        and row["dtype"] == "bf16"
+        and (row["n"] % 128 or row["k"] % 128)
+        and row["m"] * row["n"] * row["k"] >= 1e10
+    ]
+    assert len(ratios) > 40
+    low, middle, high = quantiles(ratios, n=4)
+    assert middle == pytest.approx(1.0, abs=0.06)
+    assert low > 0.85
+    assert high < 1.25
 
 
 @pytest.mark.parametrize(("gpu", "limit"), [("A100-PCIe", 0.03), ("B200", 0.06)])

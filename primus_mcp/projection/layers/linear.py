@@ -10,7 +10,7 @@ from primus_mcp.inputs.hardware import Precision
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.record import Piece
 from primus_mcp.projection.layers.settings import LayerSettings, Scaling
-from primus_mcp.projection.ops.gemm import GroupedKernel
+from primus_mcp.projection.ops.gemm import GroupedKernel, unaligned_efficiency
 from primus_mcp.units import BF16_BYTES, FP8_BYTES
 
 ALIGNED_SIDE = 128
@@ -61,7 +61,7 @@ def _directions(
 def _alignment(rates: Rates, outputs: float, inputs: float) -> float:
     """Rate of products whose rows are not whole blocks of the memory system, over that of the surface; tokens never matter."""
     whole = outputs % ALIGNED_SIDE == 0 and inputs % ALIGNED_SIDE == 0
-    return 1.0 if whole else rates.cluster.profile.figures["gemm_unaligned_efficiency"]
+    return 1.0 if whole else unaligned_efficiency(rates.gemm, rates.cluster)
 
 
 def _scaling_rate(rates: Rates, scaling: Scaling) -> float:

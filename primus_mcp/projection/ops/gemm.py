@@ -64,6 +64,16 @@ def grouped_efficiency(model: GemmModel, cluster: Cluster) -> float:
     return (1 + q) / 2 if model.name == "origami" else q
 
 
+def unaligned_efficiency(model: GemmModel, cluster: Cluster) -> float:
+    """Rate of products with a side of the weight that is no multiple of 128, over the model's rate: u of the profile.
+
+    Origami counts partly filled tiles itself: 41 tuned gfx950 products reach 0.94 of its rate and 0.79 of the surface's, 18 of width
+    2,880 among them 0.87 and 0.79 (ROCm/aiter@e404860 tuned_gemm tables); (1 + u) / 2 is 0.90.
+    """
+    u = cluster.profile.figures["gemm_unaligned_efficiency"]
+    return (1 + u) / 2 if model.name == "origami" else u
+
+
 class RooflineGemm:
     """t = (tc^p + tb^p)^(1/p): compute and HBM time joined by a p-norm.
 
