@@ -46,9 +46,14 @@ _BALANCING = {"even": True, "uniform": False}
 _FLASH_BACKENDS = {"auto": True, "flash": True, "fused": True, "unfused": False, "local": False}
 
 
-def turbo_flag(arguments: Arguments, key: str) -> bool:
+def turbo_switch(arguments: Arguments, key: str) -> bool:
     """A Primus-Turbo switch, which does nothing without enable_primus_turbo (rule E12)."""
     return flag(arguments, "enable_primus_turbo") and flag(arguments, key)
+
+
+def turbo_flag(arguments: Arguments, key: str) -> bool:
+    """A switch of Primus-Turbo's layer classes, which Primus leaves out above TP 1: Transformer Engine's run there (rule turbo-tp)."""
+    return turbo_switch(arguments, key) and count(arguments, "tensor_model_parallel_size") == 1
 
 
 def sync_free_stage(arguments: Arguments) -> int:
@@ -244,7 +249,7 @@ def _grouped_gemm(arguments: Arguments, stage: int) -> GroupedGemm:
 
 def _dispatcher(arguments: Arguments, stage: int) -> Dispatcher:
     """DeepEP by use_turbo_deepep, by sync-free stage 2 or 3 (rule E16), or by Megatron's flex dispatcher; else the library one."""
-    if turbo_flag(arguments, "use_turbo_deepep") or stage >= 2:
+    if turbo_switch(arguments, "use_turbo_deepep") or stage >= 2:
         return "deepep"
     if arguments["moe_token_dispatcher_type"] == "flex":  # noqa: S105 - tokens of text, no secret
         if arguments["moe_flex_dispatcher_backend"] in (None, "deepep"):
@@ -267,7 +272,9 @@ def _moe(arguments: Arguments, arch: Architecture) -> dict[str, Any]:
         "sync_free_stage": stage,
         "grouped_gemm": grouped,
         "permute_fusion": stage >= 1 or flag(arguments, "moe_permute_fusion"),
-        "fused_router": stage >= 1 or turbo_flag(arguments, "moe_use_fused_router_with_aux_score") or flag(arguments, "moe_router_fusion"),
+        "fused_router": stage >= 1
+        or turbo_switch(arguments, "moe_use_fused_router_with_aux_score")
+        or flag(arguments, "moe_router_fusion"),
         "fused_expert_activation": grouped == "legacy" or fused_turbo or flag(arguments, "bias_swiglu_fusion"),
         "shared_expert_overlap": shared and dispatcher != "deepep" and flag(arguments, "moe_shared_expert_overlap"),
         "overlap_moe_a2a": flag(arguments, "overlap_moe_expert_parallel_comm") or flag(arguments, "patch_moe_overlap"),

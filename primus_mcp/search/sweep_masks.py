@@ -209,7 +209,7 @@ class Masks:
         if key not in self._legal:
             codes = self.lever_codes(block, batch)
             levers = np.argwhere(codes == 0)
-            allowed = self.recompute_codes(block)[levers[:, 1]]
+            allowed = self.recompute_codes(block)[levers[:, 0], levers[:, 1]]
             lever, choice = np.nonzero(allowed == 0)
             flat = np.asarray(np.ravel_multi_index(tuple(levers.T), self.choices.lever_shape), dtype=np.intp)
             fallen = self._counted(codes, len(self.choices.recompute)) + self._counted(allowed, 1)
@@ -266,26 +266,36 @@ class Masks:
         return self._levers[kind]
 
     def recompute_codes(self, block: Block) -> Codes:
-        """The verdict on (fp8 choice, recompute choice)."""
+        """The verdict on (exchange choice, fp8 choice, recompute choice). An exchange matters only where DeepEP turns a workload's
+        shared-expert overlap off, which recomputing shared experts excludes (R6).
+        """
         kind, own = self._recompute_key(block), block.knobs()
         if kind not in self._recompute:
-            base = self.violations(own)[0]
-            fp8 = self.choices.levers[1]
-            codes = np.zeros((len(fp8), len(self.choices.recompute)), dtype=np.int16)
-            seen: dict[tuple[int, str | None], int] = {}
-            for r, choice in enumerate(self.choices.recompute):
-                codes[:, r] = self.code(self._own_rule({**own, **choice.knobs}, base))
-            for q, r in product(range(len(fp8)), range(len(self.choices.recompute))):
-                choice = self.choices.recompute[r]
-                if codes[q, r]:
-                    continue
-                key = (q, choice.granularity)
-                if key not in seen:
-                    known = base + self.violations({**own, **fp8[q]})[0]
-                    seen[key] = self.code(self._own_rule({**own, **fp8[q], **choice.knobs}, known))
-                codes[q, r] = seen[key]
-            self._recompute[kind] = codes
+            exchanges = self.choices.levers[0]
+            if self.rules.workload.arguments.get("moe_shared_expert_overlap"):
+                self._recompute[kind] = np.stack([self._recompute_block({**own, **exchange}) for exchange in exchanges])
+            else:
+                self._recompute[kind] = np.stack([self._recompute_block(own)] * len(exchanges))
         return self._recompute[kind]
+
+    def _recompute_block(self, own: Knobs) -> Codes:
+        """The verdict on (fp8 choice, recompute choice) in a block with an exchange."""
+        base = self.violations(own)[0]
+        fp8 = self.choices.levers[1]
+        codes = np.zeros((len(fp8), len(self.choices.recompute)), dtype=np.int16)
+        seen: dict[tuple[int, str | None], int] = {}
+        for r, choice in enumerate(self.choices.recompute):
+            codes[:, r] = self.code(self._own_rule({**own, **choice.knobs}, base))
+        for q, r in product(range(len(fp8)), range(len(self.choices.recompute))):
+            choice = self.choices.recompute[r]
+            if codes[q, r]:
+                continue
+            key = (q, choice.granularity)
+            if key not in seen:
+                known = base + self.violations({**own, **fp8[q]})[0]
+                seen[key] = self.code(self._own_rule({**own, **fp8[q], **choice.knobs}, known))
+            codes[q, r] = seen[key]
+        return codes
 
     def random_disagreements(self, points: int, seed: int = 0, among: Sequence[Knobs] | None = None) -> list[str]:
         """Random configurations whose verdict differs from `check_legality`'s own; empty when all agree.
@@ -312,4 +322,4 @@ class Masks:
         if self._pipeline_rule(topology, pipeline) is not None or self._batch_rule(topology, pipeline, batch) is not None:
             return False
         block = self.block(topology, pipeline, [batch])
-        return not self.lever_codes(block, 0)[index] and not self.recompute_codes(block)[index[1], r]
+        return not self.lever_codes(block, 0)[index] and not self.recompute_codes(block)[index[0], index[1], r]

@@ -9,6 +9,7 @@ from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.space.knobs import KNOBS, KnobValue, PipelineSchedule, TrialConfig, knob_values
 from primus_mcp.space.rules.batch import GBS_FACTORS, MBS_LIMIT
+from primus_mcp.space.rules.parallelism import turbo_sinks
 from primus_mcp.space.rules.pipeline import VPP_LIMIT
 
 RUNNABLE_SCHEDULES: tuple[PipelineSchedule, ...] = (
@@ -50,9 +51,9 @@ def ep_values(arch: Architecture, cluster: Cluster) -> list[int]:
 
 
 def cp_values(arch: Architecture, cluster: Cluster) -> list[int]:
-    """CP with seq % (2 CP) == 0 (C1), 1 where attention cannot be split (C10, C15, T19); dense within a node, MoE up to the largest EP."""
+    """CP with seq % (2 CP) == 0 (C1), 1 where attention cannot be split (C10, T19); dense within a node, MoE up to the largest EP."""
     limit = max(ep_values(arch, cluster)) if arch.is_moe else cluster.gpus_per_node
-    alone = arch.attention_sinks or arch.sparse_indexer is not None or arch.mixer is not None
+    alone = arch.sparse_indexer is not None or arch.mixer is not None
     whole = divisors(cluster.world_size, limit)
     return [cp for cp in whole if cp == 1 or (arch.seq_length % (2 * cp) == 0 and not alone)]
 
@@ -76,12 +77,14 @@ def _free_values(workload: Workload, cluster: Cluster) -> dict[str, list[KnobVal
     if arch.latent_attention is None and len(fp8) > 1:
         fp8 += ["delayed", "mxfp8"] if cluster.gpu.supports_mxfp8 else ["delayed"]
     experts = ep_values(arch, cluster)
+    alone = turbo_sinks(workload.arguments)
+    degrees = [1] if alone else tp_values(arch, cluster)
     return {
-        "tp": [*tp_values(arch, cluster)],
+        "tp": [*degrees],
         "pp": [*depths],
         "ep": [*experts],
-        "expert_tensor_parallel_size": [1, *[tp for tp in tp_values(arch, cluster) if tp > 1]],
-        "cp": [*cp_values(arch, cluster)],
+        "expert_tensor_parallel_size": [1, *[tp for tp in degrees if tp > 1]],
+        "cp": [1] if alone else [*cp_values(arch, cluster)],
         "vpp": [*vpp_values(arch, deepest_free)],
         "mbs": [*mbs_values()],
         "gbs": [int(factor * baseline.gbs) for factor in GBS_FACTORS if factor * baseline.gbs % 1 == 0],

@@ -59,7 +59,9 @@ def _context_keys(trial: TrialConfig, workload: Workload) -> dict[str, Any]:
     comm = arguments.get("cp_comm_type")
     if trial.cp > 1:
         keys["use_turbo_attention"] = False  # C13, C14
-        if arch.sliding_window is not None and comm not in ("a2a", "all_gather"):
+        if arguments.get("softmax_type") not in (None, "vanilla"):
+            keys["cp_comm_type"] = "a2a"  # C7
+        elif arch.sliding_window is not None and comm not in ("a2a", "all_gather"):
             keys["cp_comm_type"] = "all_gather"  # C6
         elif comm not in ("p2p", "a2a", "all_gather"):
             keys["cp_comm_type"] = "p2p"  # C2, C4

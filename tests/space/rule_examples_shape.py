@@ -6,6 +6,7 @@ from rule_example import Example
 
 from primus_mcp.inputs.architecture import GatedDeltaNet, Mamba2, ShortConvolution, SparseIndexer
 
+TURBO_SINKS = {"enable_primus_turbo": True, "use_turbo_attention": True, "use_sink_attention": True}
 DELTA_NET = GatedDeltaNet(key_heads=4, key_head_dim=128, value_heads=8, value_head_dim=128, kernel=4)
 PATCHED = {
     "patch_primus_pipeline": True,
@@ -96,13 +97,13 @@ EXAMPLES = [
     ),
     Example(
         "C13",
-        ("4 heads", "CP 8"),
-        arguments={"enable_primus_turbo": True, "use_turbo_attention": True, "context_parallel_size": 8},
-        trial={"tp": 8},
+        ("8 query groups", "CP 16"),
+        arguments={"enable_primus_turbo": True, "use_turbo_attention": True, "context_parallel_size": 16},
         nodes=8,
-        mended_trial={"tp": 1, "cp": 1},
+        mended_trial={"cp": 1},
     ),
-    Example("C15", ("CP 2",), arguments={"softmax_type": "learnable", "context_parallel_size": 2}, mended_trial={"cp": 1}),
+    Example("C15", ("CP 2", "TP 1"), arguments=TURBO_SINKS | {"context_parallel_size": 2}, mended_trial={"cp": 1}),
+    Example("C15", ("CP 1", "TP 2"), arguments=TURBO_SINKS, trial={"tp": 2}, mended_trial={"tp": 1}),
     Example(
         "C10",
         ("top 2048", "CP is 2"),
@@ -191,7 +192,14 @@ EXAMPLES = [
         arguments={"pipeline_model_parallel_size": 4, "mtp_num_layers": 2, "pipeline_model_parallel_layout": "Et*16|t*16|m|mL"},
         mended_trial={"pp": 4},
     ),
-    Example("L22", ("PP is 1",), arguments={"defer_embedding_wgrad_compute": True}, mended_trial={"pp": 2}),
+    Example("L22", ("PP > 1 (it is 1)",), arguments={"defer_embedding_wgrad_compute": True}, mended_trial={"pp": 2}),
+    Example(
+        "L22",
+        ("PP 2", "gradient_accumulation_fusion true", "it is -1"),
+        arguments={"defer_embedding_wgrad_compute": True, "gradient_accumulation_fusion": False, "wgrad_deferral_limit": -1},
+        trial={"pp": 2},
+        mended_arguments={"gradient_accumulation_fusion": True, "wgrad_deferral_limit": 0},
+    ),
     Example("vpp-limit", ("VPP 16", "8"), trial={"pp": 2, "vpp": 16}, mended_trial={"vpp": 8}),
     Example(
         "v-layout",

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from rule_example import Example
+from rule_examples_exact import EXAMPLES as EXACT
 from rule_examples_levers import EXAMPLES as LEVERS
 from rule_examples_shape import EXAMPLES as SHAPE
 from rule_examples_static import EXAMPLES as STATIC
@@ -18,7 +19,7 @@ from primus_mcp.space.rules import RULES, Case
 from primus_mcp.space.rules.precision import linear_widths
 from primus_mcp.space.trainer_keys import resolve
 
-EXAMPLES = SHAPE + LEVERS + STATIC
+EXAMPLES = SHAPE + LEVERS + STATIC + EXACT
 
 
 def _judge(example: Example, *, mended: bool) -> Legality:

@@ -11,9 +11,10 @@ NO_CONTEXT = ("unfused", "local")
 
 @book.hard("C3", megatron("core/transformer/transformer_config.py:2101"), "a list of cp_comm_type has one entry a layer")
 def _one_a_layer(case: Case) -> str | None:
-    kinds = case.arguments.get("cp_comm_type")
-    if isinstance(kinds, list) and len(kinds) != case.arch.num_layers:
-        return f"cp_comm_type has {len(kinds)} entries, the model has {case.arch.num_layers} layers; write one text, or one a layer"
+    """A list of one is its entry, and at CP 1 nothing reads it."""
+    kinds, cp = case.arguments.get("cp_comm_type"), case.config.cp
+    if cp > 1 and isinstance(kinds, list) and len(kinds) not in (1, case.arch.num_layers):
+        return f"cp_comm_type has {len(kinds)} entries at CP {cp}, the model has {case.arch.num_layers} layers; write one, or one a layer"
     return None
 
 

@@ -55,12 +55,22 @@ class Case:
     @property
     def patched(self) -> bool:
         """Whether Primus's own pipeline runs the schedule (`patch_primus_pipeline`)."""
-        return self.config.pp > 1 and bool(self.arguments.get("patch_primus_pipeline"))
+        return bool(self.arguments.get("patch_primus_pipeline"))
 
     @property
     def zero_bubble_runtime(self) -> bool:
         """Whether the zero-bubble runtime runs the schedule (`patch_zero_bubble`)."""
-        return self.config.pp > 1 and bool(self.arguments.get("patch_zero_bubble"))
+        return bool(self.arguments.get("patch_zero_bubble"))
+
+    @property
+    def sync_free(self) -> int:
+        """turbo_sync_free_moe_stage as Primus's own check of the arguments reads it: also without Primus-Turbo, and on a dense model."""
+        return int(self.arguments.get("turbo_sync_free_moe_stage") or 0)
+
+    @property
+    def turbo_deepep(self) -> bool:
+        """Whether Primus's check of the arguments sees DeepEP: asked for, or turned on by a sync-free stage (E16)."""
+        return bool(self.arguments.get("use_turbo_deepep")) or self.sync_free >= 2
 
 
 def whole_numbers(value: object) -> list[int] | None:

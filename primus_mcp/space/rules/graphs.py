@@ -21,10 +21,12 @@ def _implementation(case: Case) -> str | None:
 
 
 def _scope(case: Case) -> list[str]:
-    """The named parts of a layer; `full` and an empty list both mean all of it."""
+    """The named parts of a layer; `full` and an empty list both mean all of it. Local graphs capture router and preprocessing together."""
     written = case.arguments.get("cuda_graph_scope")
-    named = written if isinstance(written, list) else str(written or "").replace(",", " ").split()
-    return [str(part) for part in named]
+    named = [str(part) for part in (written if isinstance(written, list) else str(written or "").replace(",", " ").split())]
+    if _implementation(case) == "local" and {"moe_router", "moe_preprocess"} & set(named):
+        named += [part for part in ("moe_router", "moe_preprocess") if part not in named]
+    return named
 
 
 @book.hard("G1", megatron("training/arguments.py:476"), "one switch turns CUDA graphs on")
@@ -46,7 +48,7 @@ def _parts(case: Case) -> str | None:
         return "cuda_graph_scope full_iteration needs cuda_graph_impl local, it is transformer_engine (1 of the 2 must change)"
     if "moe" in scope and "moe_router" in scope:
         return "cuda_graph_scope has moe and moe_router, 1 of the 2 is allowed"
-    if impl == "transformer_engine" and "moe_preprocess" in scope and "moe_router" not in scope:
+    if "moe_preprocess" in scope and "moe_router" not in scope:
         return f"cuda_graph_scope {', '.join(scope)} ({len(scope)} parts): moe_preprocess needs moe_router"
     named = [part for part in ("moe", "moe_router") if part in scope]
     if named and not arch.is_moe:
@@ -69,8 +71,10 @@ def _capacity(case: Case) -> str | None:
             "cuda_graph_scope moe needs moe_expert_capacity_factor and moe_pad_expert_input_to_capacity true, they are"
             f" {factor} and {str(padded).lower()}"
         )
-    if "moe_preprocess" in scope and case.config.dispatcher == "alltoall" and factor is not None:
-        return f"cuda_graph_scope moe_preprocess excludes moe_expert_capacity_factor {factor} with the alltoall dispatcher"
+    padding = a.get("moe_router_padding_for_fp8")
+    if "moe_preprocess" in scope and case.config.dispatcher == "alltoall" and (factor is not None or padding):
+        key = f"moe_expert_capacity_factor {factor}" if factor is not None else "moe_router_padding_for_fp8 true"
+        return f"cuda_graph_scope moe_preprocess ({len(scope)} parts) excludes {key} with the alltoall dispatcher"
     return None
 
 
@@ -101,6 +105,21 @@ def _graphed_recompute(case: Case) -> str | None:
     for module in ("mlp", "moe"):
         if hidden and module in modules and (whole or module in scope):
             return f"recompute_modules {module} inside a CUDA graph needs hidden_dropout 0, it is {hidden}"
+    jitter = a.get("moe_input_jitter_eps")
+    if jitter is not None and "moe" in modules and (whole or "moe" in scope):
+        return f"recompute_modules moe inside a CUDA graph needs moe_input_jitter_eps null, it is {jitter}"
+    return None
+
+
+@book.hard("R13", megatron(_CONFIG + ":1957"), "full recompute excludes partial graphs")
+def _full_recompute(case: Case) -> str | None:
+    """Also with 0 layers to recompute; ids of layers (recompute_layer_ids) hide the granularity from the trainer's check (R11)."""
+    a = case.arguments
+    if _implementation(case) is None or a.get("recompute_granularity") != "full" or a.get("recompute_layer_ids") is not None:
+        return None
+    if _scope(case) != ["full_iteration"]:
+        layers = a.get("recompute_num_layers")
+        return f"recompute_granularity full ({layers} layers) with CUDA graphs needs cuda_graph_scope full_iteration, or no graphs"
     return None
 
 

@@ -22,7 +22,6 @@ def _known_modules(case: Case) -> str | None:
 
 @book.hard("R6", megatron("core/transformer/transformer_config.py:1333-1359"), "recompute_modules are ones that the model has")
 def _present_modules(case: Case) -> str | None:
-    """The workload's own moe_shared_expert_overlap counts, whatever a dispatcher of the trial does with it."""
     recompute, experts = case.config.recompute, case.arch.experts
     if recompute.granularity != "selective":
         return None
@@ -30,9 +29,8 @@ def _present_modules(case: Case) -> str | None:
         return f"recompute_modules moe_act ({experts.num_experts if experts else 0} experts) needs moe_grouped_gemm true"
     if "mla_up_proj" in recompute.modules and case.arch.latent_attention is None:
         return f"recompute_modules mla_up_proj needs latent attention, none of the {case.arch.num_layers} layers has it"
-    overlapped = case.workload.arguments.get("moe_shared_expert_overlap")
-    if "shared_experts" in recompute.modules and overlapped and experts is not None and experts.shared_expert_ffn_hidden_size:
-        width = experts.shared_expert_ffn_hidden_size
+    width = experts.shared_expert_ffn_hidden_size if experts is not None else 0
+    if "shared_experts" in recompute.modules and width and case.arguments.get("moe_shared_expert_overlap"):
         return f"recompute_modules shared_experts (width {width}) needs moe_shared_expert_overlap false, it is true"
     return None
 
@@ -66,15 +64,6 @@ def _mtp_uniform(case: Case) -> str | None:
     recompute, mtp = case.config.recompute, case.arch.mtp_num_layers
     if mtp and recompute.method == "uniform" and recompute.num_layers != 1:
         return f"{mtp} MTP layers with uniform recompute need recompute_num_layers 1, it is {recompute.num_layers}"
-    return None
-
-
-@book.hard("R13", megatron("core/transformer/transformer_config.py:1957"), "full recompute excludes partial graphs")
-def _graphs(case: Case) -> str | None:
-    a, c = case.arguments, case.config
-    graphs = a.get("enable_cuda_graph") or a.get("external_cuda_graph") or a.get("cuda_graph_impl") not in (None, "none")
-    if graphs and c.recompute.granularity == "full" and a.get("cuda_graph_scope") not in ("full_iteration", ["full_iteration"]):
-        return f"recompute full ({c.recompute.num_layers} layers) with CUDA graphs needs cuda_graph_scope full_iteration"
     return None
 
 
@@ -119,16 +108,23 @@ def _precision_aware(case: Case) -> str | None:
 
 @book.hard("O14", megatron("training/arguments.py:1422-1431"), "Muon excludes sharded optimizers")
 def _muon(case: Case) -> str | None:
-    c = case.config
-    if c.optimizer == "muon" and (c.use_distributed_optimizer or c.use_torch_fsdp2 or c.overlap_grad_reduce):
-        if str(case.arguments.get("optimizer", "")).startswith("dist"):
-            return None
-        return f"optimizer muon at DP {case.dp} needs use_distributed_optimizer, use_torch_fsdp2 and overlap_grad_reduce false"
-    return None
+    """dist_muon shards by layers on its own: it takes the overlaps, which plain muon refuses, but neither of the other shardings."""
+    c, a = case.config, case.arguments
+    if c.optimizer != "muon":
+        return None
+    keys = ["use_distributed_optimizer", "use_torch_fsdp2"]
+    keys += [] if a.get("optimizer") == "dist_muon" else ["overlap_grad_reduce", "overlap_param_gather"]
+    wrong = [f"{key} false" for key in keys if getattr(c, key)]
+    wrong += ["ckpt_format torch or torch_dist"] if a.get("ckpt_format") not in (None, "torch", "torch_dist") else []
+    return f"optimizer {a.get('optimizer')} at DP {case.dp} needs {', '.join(wrong)}" if wrong else None
 
 
-@book.hard("G8", megatron("training/arguments.py:1310-1316"), "deterministic mode excludes the fused loss")
+@book.hard("G8", megatron("training/arguments.py:1310-1316"), "deterministic mode excludes flash attention, the fused loss and autotuning")
 def _deterministic(case: Case) -> str | None:
-    if case.arguments.get("deterministic_mode") and case.config.cross_entropy_loss_fusion:
-        return f"deterministic_mode excludes cross_entropy_loss_fusion true (vocabulary {case.arch.vocab_size})"
+    """Turbo's autotuning sets an environment variable that Primus's own check of the mode refuses (G9)."""
+    if not case.arguments.get("deterministic_mode"):
+        return None
+    wrong = [key for key in ("use_flash_attn", "cross_entropy_loss_fusion", "use_turbo_autotune") if case.arguments.get(key)]
+    if wrong:
+        return f"deterministic_mode excludes {len(wrong)} keys that are true: {', '.join(wrong)} (vocabulary {case.arch.vocab_size})"
     return None

@@ -41,8 +41,9 @@ def _shared_overlap(case: Case) -> str | None:
 
 @book.hard("E9", primus(_VALIDATION + ":221-227"), "DeepEP needs router dtype fp32 and no shared-expert overlap")
 def _deepep(case: Case) -> str | None:
+    """Asked of the arguments, so of a dense model too."""
     a = case.arguments
-    if not a.get("use_turbo_deepep") or not case.arch.is_moe:
+    if not case.turbo_deepep:
         return None
     if a.get("moe_shared_expert_overlap") or a.get("moe_router_dtype") != "fp32":
         return (
@@ -54,9 +55,9 @@ def _deepep(case: Case) -> str | None:
 
 @book.hard("E10", primus(_VALIDATION + ":228-233"), f"DeepEP at EP >= {DEEPEP_WIDE_EP} uses at most {DEEPEP_NUM_CU_LIMIT} compute units")
 def _deepep_units(case: Case) -> str | None:
-    c = case.config
-    if c.dispatcher == "deepep" and c.ep >= DEEPEP_WIDE_EP and c.deepep_num_cu > DEEPEP_NUM_CU_LIMIT:
-        return f"DeepEP at EP {c.ep} allows turbo_deepep_num_cu <= {DEEPEP_NUM_CU_LIMIT}, it is {c.deepep_num_cu}"
+    ep, units = case.config.ep, case.arguments.get("turbo_deepep_num_cu") or 0
+    if case.turbo_deepep and ep >= DEEPEP_WIDE_EP and units > DEEPEP_NUM_CU_LIMIT:
+        return f"DeepEP at EP {ep} allows turbo_deepep_num_cu <= {DEEPEP_NUM_CU_LIMIT}, it is {units}"
     return None
 
 
@@ -84,13 +85,28 @@ def _deepep_enabled(case: Case) -> str | None:
     return None
 
 
+@book.hard(
+    "turbo-tp", primus("backends/megatron/patches/turbo/utils.py:42-61"), "Primus leaves Primus-Turbo out above TP 1: no DeepEP there"
+)
+def _turbo_tensor_parallel(case: Case) -> str | None:
+    """The dispatcher, the layer classes and the attention stay the library's own, with a warning in the log (AMD GPUs)."""
+    tp = case.config.tp
+    if tp == 1 or not case.arch.is_moe or not case.turbo_deepep or case.cluster.gpu.vendor != "amd":
+        return None
+    asked = f"sync_free_stage {case.sync_free}" if case.sync_free >= 2 else "use_turbo_deepep true"
+    return (
+        f"{asked} does nothing at TP {tp}: Primus leaves Primus-Turbo out above TP 1; set use_turbo_deepep false and sync_free_stage 0 or 1"
+    )
+
+
 @book.hard("E15", primus(_VALIDATION + ":199-205"), "sync-free stages need Primus-Turbo, >= 2 its grouped GEMM")
 def _sync_free(case: Case) -> str | None:
-    a, stage = case.arguments, case.arguments.get("turbo_sync_free_moe_stage") or 0
-    if not case.arch.is_moe or stage == 0:
-        return None
-    if not a.get("enable_primus_turbo"):
+    """Asked of the arguments, so of a dense model too."""
+    a, stage = case.arguments, case.sync_free
+    if stage and not a.get("enable_primus_turbo"):
         return f"turbo_sync_free_moe_stage {stage} needs enable_primus_turbo true"
+    if stage >= 2 and not a.get("use_turbo_grouped_gemm"):
+        return f"turbo_sync_free_moe_stage {stage} needs use_turbo_grouped_gemm true, it is false"
     return None
 
 
@@ -110,11 +126,24 @@ def _legacy(case: Case) -> str | None:
     return None
 
 
+def pads_router(case: Case) -> bool:
+    """Whether routing is padded for quantised experts: asked for, or by a sync-free stage, which decides it by the precision (E16)."""
+    a, c = case.arguments, case.config
+    if case.sync_free:
+        return c.fp8 is not None or c.fp4
+    return bool(a.get("moe_router_padding_for_quantization") or a.get("moe_router_padding_for_fp8"))
+
+
 @book.hard("F17", megatron("core/transformer/transformer_config.py:1797-1807"), "padded FP8 routing needs alltoall or DeepEP")
 def _router_padding(case: Case) -> str | None:
     c = case.config
-    if case.arch.is_moe and c.sync_free_stage >= 1 and c.fp8 is not None and c.dispatcher == "allgather":
-        return f"sync_free_stage {c.sync_free_stage} with fp8 {c.fp8} pads the router, which the allgather dispatcher refuses"
+    if not case.arch.is_moe or not pads_router(case):
+        return None
+    stage = f" (sync_free_stage {c.sync_free_stage})" if c.sync_free_stage else ""
+    if c.fp8 is None and not c.fp4:
+        return f"moe_router_padding_for_quantization at EP {c.ep} needs fp8 or fp4, neither is set; set it to false"
+    if c.dispatcher == "allgather":
+        return f"padding the router for {c.fp8 or 'fp4'}{stage} at EP {c.ep} needs the alltoall or flex dispatcher, it is allgather"
     return None
 
 

@@ -49,6 +49,8 @@ def _summed(case: Case) -> str | None:
 def _buckets(case: Case) -> str | None:
     a = case.arguments
     number, size = a.get("ddp_num_buckets"), a.get("ddp_bucket_size")
+    if number is not None and number <= 0:
+        return f"ddp_num_buckets {number} is no positive number; write at least 1, or null"
     if number is not None and size is not None:
         return f"ddp_num_buckets {number} and ddp_bucket_size {size} exclude each other, 1 is allowed"
     if a.get("calculate_per_token_loss") and a.get("ddp_average_in_collective"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
+from typing import Any
 
 from primus_mcp.inputs.architecture import GatedDeltaNet
 from primus_mcp.space.rules.base import Case, RuleBook, engine, megatron, primus, turbo, whole_numbers
@@ -99,16 +101,21 @@ def _overlapped_tp(case: Case) -> str | None:
 
 @book.hard("T16", primus("backends/megatron/core/extensions/primus_turbo.py:1036"), "use_turbo_gemm needs TP 1")
 def _turbo_gemm(case: Case) -> str | None:
-    if case.config.turbo_gemm and case.config.tp > 1:
-        return f"use_turbo_gemm needs TP 1, TP is {case.config.tp}"
+    """Above TP 1 Primus leaves Primus-Turbo out; where the legacy grouped GEMM brings its classes back in, they stop."""
+    a, tp = case.arguments, case.config.tp
+    if a.get("enable_primus_turbo") and a.get("use_turbo_gemm") and tp > 1:
+        return f"use_turbo_gemm needs TP 1, TP is {tp}; set use_turbo_gemm false"
     return None
 
 
-@book.hard("T18", megatron("core/transformer/transformer_config.py:1764"), "MoE with linear biases needs ETP 1")
+@book.hard("T18", megatron("core/transformer/transformer_config.py:1764"), "MoE with linear biases needs ETP 1 and no shared experts")
 def _biased_experts(case: Case) -> str | None:
-    if case.arch.is_moe and case.arch.linear_bias and case.config.etp > 1:
-        return f"experts with biases (add_bias_linear) need expert_tensor_parallel_size 1, it is {case.config.etp}"
-    return None
+    arch, etp = case.arch, case.config.etp
+    if not arch.is_moe or arch.experts is None or not arch.linear_bias:
+        return None
+    if (width := arch.experts.shared_expert_ffn_hidden_size) > 0:
+        return f"shared experts (width {width}) need add_bias_linear false, it is true"
+    return f"experts with biases (add_bias_linear) need expert_tensor_parallel_size 1, it is {etp}" if etp > 1 else None
 
 
 @book.hard("C1", megatron("training/arguments.py:1055"), "sequence is a multiple of 2 x CP")
@@ -159,10 +166,17 @@ def _turbo_attention(case: Case) -> str | None:
     return _ulysses(case, "use_turbo_attention runs Ulysses") if case.config.cp > 1 and case.config.turbo_attention else None
 
 
-@book.hard("C15", primus("backends/megatron/core/extensions/primus_turbo.py:785"), "attention sinks need CP 1")
+def turbo_sinks(arguments: Mapping[str, Any]) -> bool:
+    """Whether the model's attention sinks are Primus-Turbo's own (the others are a softmax_type, rule C7)."""
+    return all(arguments.get(key) for key in ("enable_primus_turbo", "use_turbo_attention", "use_sink_attention"))
+
+
+@book.hard("C15", primus("backends/megatron/core/extensions/primus_turbo.py:785"), "Turbo's attention sinks need CP 1 and TP 1")
 def _sinks(case: Case) -> str | None:
-    if case.arch.attention_sinks and case.config.cp > 1:
-        return f"attention sinks are dropped silently at CP {case.config.cp}: another model would be trained; use CP 1"
+    """The workload's own keys tell: a trial above CP 1 turns Turbo's attention off, and above TP 1 Primus does (rule turbo-tp)."""
+    c = case.config
+    if turbo_sinks(case.workload.arguments) and (c.cp > 1 or c.tp > 1):
+        return f"attention sinks are dropped silently at CP {c.cp} and TP {c.tp}: another model would be trained; use CP 1 and TP 1"
     return None
 
 

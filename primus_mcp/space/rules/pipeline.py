@@ -98,14 +98,22 @@ def _layout_mtp(case: Case) -> str | None:
         return f"the layout has {sum(held)} MTP layers (m), mtp_num_layers is {wanted}"
     if max(held) != wanted:
         return f"the layout spreads {wanted} MTP layers over {sum(1 for n in held if n)} stages, 1 is allowed"
+    first = case.config.pp * (case.config.vpp - 1)
+    if wanted and (stage := next(index for index, n in enumerate(held) if n)) < first:
+        return f"the layout has its MTP layers on stage {stage}; only the last virtual stage of a rank, {first} and later, may hold them"
     return None
 
 
 @book.hard("L22", megatron("core/model_parallel_config.py:417-430"), "deferred embedding gradients need PP > 1")
 def _deferred_embedding(case: Case) -> str | None:
-    if case.arguments.get("defer_embedding_wgrad_compute") and case.config.pp == 1:
-        return f"defer_embedding_wgrad_compute needs PP > 1, PP is {case.config.pp}"
-    return None
+    c, a = case.config, case.arguments
+    if not a.get("defer_embedding_wgrad_compute"):
+        return None
+    limit = a.get("wgrad_deferral_limit") or 0
+    wrong = [f"PP > 1 (it is {c.pp})"] if c.pp == 1 else []
+    wrong += [] if c.gradient_accumulation_fusion else ["gradient_accumulation_fusion true"]
+    wrong += [f"wgrad_deferral_limit >= 0 (it is {limit})"] if limit < 0 else []
+    return f"defer_embedding_wgrad_compute at PP {c.pp} needs {', '.join(wrong)}" if wrong else None
 
 
 @book.policy("vpp-limit", f"VPP <= {VPP_LIMIT}")

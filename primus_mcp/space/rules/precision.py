@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from primus_mcp.space.rules.base import Case, RuleBook, engine, megatron, primus, turbo
+from primus_mcp.space.rules.moe import pads_router
 from primus_mcp.units import TFLOPS
 
 book = RuleBook()
@@ -22,8 +23,9 @@ def _one_format(case: Case) -> str | None:
 
 @book.hard("F3", megatron("training/arguments.py:881,844"), "fp8_param_gather needs fp8 and a sharded optimizer")
 def _param_gather(case: Case) -> str | None:
+    """Under FSDP2 the trainer turns it off by itself."""
     c = case.config
-    if case.arguments.get("fp8_param_gather") and (c.fp8 is None or not (c.use_distributed_optimizer or c.use_torch_fsdp2)):
+    if case.arguments.get("fp8_param_gather") and not c.use_torch_fsdp2 and (c.fp8 is None or not c.use_distributed_optimizer):
         return f"fp8_param_gather at DP {case.dp} needs fp8 (it is {c.fp8}) and use_distributed_optimizer true"
     return None
 
@@ -92,8 +94,9 @@ def _reused_buffer(case: Case) -> str | None:
 
 @book.hard("F8", primus(_VALIDATION + ":143-148"), "Turbo GEMM takes no delayed scaling")
 def _turbo_recipe(case: Case) -> str | None:
+    """Asked of use_turbo_gemm alone, also where enable_primus_turbo is false."""
     c = case.config
-    if c.turbo_gemm and c.fp8 is not None and c.fp8_recipe == "delayed":
+    if case.arguments.get("use_turbo_gemm") and c.fp8 is not None and c.fp8_recipe == "delayed":
         return f"use_turbo_gemm at TP {c.tp} cannot run fp8_recipe delayed; use tensorwise, blockwise or mxfp8"
     return None
 
@@ -167,9 +170,17 @@ def _mxfp8_shapes(case: Case) -> str | None:
 
 @book.hard("F18", primus(_VALIDATION + ":100-108,216"), "unpadded Turbo grouped GEMM excludes router padding")
 def _unpadded(case: Case) -> str | None:
-    c = case.config
-    if case.arguments.get("turbo_grouped_gemm_without_padding") and c.fp8 is not None and c.sync_free_stage >= 1:
-        return f"turbo_grouped_gemm_without_padding excludes fp8 {c.fp8} with sync_free_stage {c.sync_free_stage}"
+    c, a = case.config, case.arguments
+    if not a.get("turbo_grouped_gemm_without_padding"):
+        return None
+    missing = [f"{key} true" for key in ("enable_primus_turbo", "use_turbo_grouped_gemm") if not a.get(key)]
+    if missing:
+        return f"turbo_grouped_gemm_without_padding at EP {c.ep} needs {' and '.join(missing)}"
+    if pads_router(case):
+        return (
+            f"turbo_grouped_gemm_without_padding excludes padded routing: fp8 {c.fp8}, fp4 {str(c.fp4).lower()}, sync_free_stage"
+            f" {c.sync_free_stage}, moe_router_padding_for_quantization {str(bool(a.get('moe_router_padding_for_quantization'))).lower()}"
+        )
     return None
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from primus_mcp.inputs.override_findings import REMOVED
 from primus_mcp.inputs.trainer_arguments import turbo_flag
 from primus_mcp.space.rules.base import Case, RuleBook, megatron, primus
 
 book = RuleBook()
 CAPACITY_BALANCING = ("aux_loss", "seq_aux_loss", "global_aux_loss", "none")
 """Load balancing that may drop tokens."""
-BIAS_SCORES = ("sigmoid", "sqrtsoftplus")
-"""Scores that an expert bias may be added to."""
-REMOVED = {"use_turbo_parallel_linear": "use_turbo_gemm", "use_turbo_grouped_mlp": "use_turbo_grouped_gemm"}
-"""Keys that Primus took out, with the one to write instead."""
 _CONFIG = "core/transformer/transformer_config.py"
 _VALIDATION = "backends/megatron/patches/args/rocm_arg_validation.py"
 
@@ -20,7 +17,7 @@ _VALIDATION = "backends/megatron/patches/args/rocm_arg_validation.py"
 def _width_without_experts(case: Case) -> str | None:
     a = case.arguments
     width = a.get("moe_ffn_hidden_size")
-    if width is None or a.get("num_experts") or a.get("moe_layer_freq") not in (None, 1, "1"):
+    if width is None or a.get("num_experts"):
         return None
     return f"moe_ffn_hidden_size {width} needs num_experts, the model has 0 experts; set it to null"
 
@@ -37,8 +34,11 @@ def _flex_overlap(case: Case) -> str | None:
 
 @book.hard("E5", megatron(_CONFIG + ":1183"), "moe_enable_deepep needs the flex dispatcher")
 def _stock_deepep(case: Case) -> str | None:
-    a = case.arguments
-    if case.arch.is_moe and a.get("moe_enable_deepep") and a.get("moe_token_dispatcher_type") != "flex":
+    """Turbo's DeepEP sets that dispatcher itself."""
+    a, c = case.arguments, case.config
+    if a.get("use_turbo_deepep") and a.get("enable_primus_turbo") and c.tp == 1:
+        return None
+    if a.get("moe_enable_deepep") and a.get("moe_token_dispatcher_type") != "flex":
         kind = a.get("moe_token_dispatcher_type")
         return f"moe_enable_deepep at EP {case.config.ep} needs moe_token_dispatcher_type flex, it is {kind}"
     return None
@@ -46,16 +46,25 @@ def _stock_deepep(case: Case) -> str | None:
 
 @book.hard("E14", megatron(_CONFIG + ":2085"), "delayed weight gradients need the overlapped expert all-to-all")
 def _delayed(case: Case) -> str | None:
-    if case.arguments.get("delay_wgrad_compute") and not case.config.overlap_moe_a2a:
-        return f"delay_wgrad_compute at EP {case.config.ep} needs overlap_moe_expert_parallel_comm true, it is false"
+    a, ep = case.arguments, case.config.ep
+    if not a.get("delay_wgrad_compute"):
+        return None
+    if not a.get("overlap_moe_expert_parallel_comm"):
+        return f"delay_wgrad_compute at EP {ep} needs overlap_moe_expert_parallel_comm true, it is false"
+    if a.get("patch_moe_overlap"):
+        return f"delay_wgrad_compute at EP {ep} needs patch_moe_overlap false: Primus's overlap delays weight gradients itself"
     return None
 
 
-@book.hard("E18", primus(_VALIDATION + ":191"), "keys that Primus took out are not set")
+@book.hard("E18", primus(_VALIDATION + ":191"), "keys that Primus took out are not set; one grouped GEMM is")
 def _removed(case: Case) -> str | None:
     used = {key: instead for key, instead in REMOVED.items() if case.arguments.get(key)}
     named = ", ".join(f"{key} (write {instead})" for key, instead in used.items())
-    return f"{len(used)} keys that Primus took out are set: {named}" if used else None
+    if used:
+        return f"{len(used)} keys that Primus took out are set: {named}"
+    if case.arguments.get("use_turbo_grouped_gemm") and case.arguments.get("moe_use_legacy_grouped_gemm"):
+        return "use_turbo_grouped_gemm and moe_use_legacy_grouped_gemm are both true, 1 of the 2 is allowed"
+    return None
 
 
 @book.hard("E21", megatron(_CONFIG + ":1225-1255"), "a capacity factor needs balancing by a loss; padding needs a factor")
@@ -64,9 +73,12 @@ def _capacity(case: Case) -> str | None:
         return None
     a = case.arguments
     factor = a.get("moe_expert_capacity_factor")
+    padded = a.get("moe_pad_expert_input_to_capacity")
+    if padded and (factor is None or factor < 0):
+        written = "null (0 set)" if factor is None else factor
+        return f"moe_pad_expert_input_to_capacity true needs moe_expert_capacity_factor >= 0, it is {written}"
     if factor is None:
-        padded = a.get("moe_pad_expert_input_to_capacity")
-        return "moe_pad_expert_input_to_capacity true needs moe_expert_capacity_factor, it is null (0 set)" if padded else None
+        return None
     balancing = a.get("moe_router_load_balancing_type")
     kinds = balancing if isinstance(balancing, list) else [balancing]
     wrong = [str(kind) for kind in kinds if kind is not None and kind not in CAPACITY_BALANCING]
@@ -120,13 +132,28 @@ def _groups(case: Case) -> str | None:
     return f"moe_router_group_topk {chosen} exceeds moe_router_num_groups {groups}" if chosen > groups else None
 
 
+@book.hard("E25", megatron("core/transformer/moe/moe_utils.py:599"), "the chosen groups hold as many experts as are chosen")
+def _group_choice(case: Case) -> str | None:
+    """A group is scored by its best top k / chosen groups; a choice that is larger than its groups takes experts that are masked out."""
+    experts, a = case.arch.experts, case.arguments
+    chosen, groups, top = a.get("moe_router_group_topk"), a.get("moe_router_num_groups"), a.get("moe_router_topk") or 0
+    if experts is None or not case.arch.is_moe or not chosen or not groups or experts.num_experts % groups or chosen > groups:
+        return None
+    held = experts.num_experts // groups
+    if top < chosen:
+        return f"moe_router_topk {top} is less than moe_router_group_topk {chosen}: a group is scored by none of its experts"
+    if top > chosen * held:
+        return f"moe_router_topk {top} exceeds the {chosen} x {held} experts of moe_router_group_topk {chosen}; choose more groups"
+    return None
+
+
 @book.hard("E26", megatron(_CONFIG + ":1769"), "an expert bias needs sigmoid scores")
 def _bias(case: Case) -> str | None:
     """Judged where a score function is written: a model read from its own configuration names none."""
     experts, score = case.arch.experts, case.arguments.get("moe_router_score_function")
     if experts is None or not case.arch.is_moe or not case.arguments.get("moe_router_enable_expert_bias"):
         return None
-    if score is not None and score not in BIAS_SCORES:
+    if score is not None and score != "sigmoid":
         count = experts.num_experts
         return f"moe_router_enable_expert_bias ({count} experts) needs moe_router_score_function sigmoid, it is {score}"
     return None

@@ -129,6 +129,26 @@ def _no_bulk_wgrad(case: Case) -> str | None:
     return None
 
 
+@book.hard("Z1-runtime", primus(_RUNTIME + ":1540"), "the zero-bubble runtime needs PP > 1")
+def _zero_bubble_depth(case: Case) -> str | None:
+    return f"patch_zero_bubble needs PP > 1, PP is {case.config.pp}" if case.zero_bubble_runtime and case.config.pp == 1 else None
+
+
+@book.hard(
+    "Z9",
+    primus("backends/megatron/core/pipeline_parallel/zerobubble/scheduler/group_interleaved_1f1b.py:397-401"),
+    "its interleaving recomputes no layers",
+)
+def _interleaved_recompute(case: Case) -> str | None:
+    """It recomputes whole chunks, by a recompute_method that Megatron's own check refuses."""
+    a, vpp = case.arguments, case.config.vpp
+    if not case.zero_bubble_runtime or vpp == 1 or a.get("enable_zero_bubble") or a.get("zero_bubble_v_schedule"):
+        return None
+    if a.get("recompute_granularity") == "full":
+        return f"the zero-bubble runtime's interleaving at VPP {vpp} cannot recompute layers; set recompute_granularity selective or null"
+    return None
+
+
 @book.hard("Z2", primus(_RUNTIME + ":1082"), "zero-bubble runtime: no data-parallel overlap")
 def _zero_bubble_overlap(case: Case) -> str | None:
     c = case.config
@@ -164,15 +184,19 @@ def _zero_bubble_mask(case: Case) -> str | None:
 
 @book.hard("E13", megatron("core/transformer/transformer_config.py:2028-2082"), "overlapped expert all-to-all")
 def _overlapped_exchange(case: Case) -> str | None:
-    c = case.config
-    if not c.overlap_moe_a2a:
+    """Full recompute counts with 0 layers too, as the trainer reads the arguments."""
+    c, a, mtp = case.config, case.arguments, case.arch.mtp_num_layers
+    if not a.get("overlap_moe_expert_parallel_comm"):
         return None
-    if c.ep == 1 or (c.pp > 1 and c.vpp == 1) or c.recompute.granularity == "full":
-        return (
-            "overlap_moe_expert_parallel_comm needs EP > 1, VPP > 1 under PP > 1 and no full recompute; they are"
-            f" EP {c.ep}, PP {c.pp}, VPP {c.vpp}, {c.recompute.granularity}"
-        )
-    return None
+    wrong = [] if c.ep > 1 else ["EP > 1"]
+    wrong += ["VPP > 1 under PP > 1"] if c.pp > 1 and c.vpp == 1 else []
+    wrong += ["an alltoall or DeepEP dispatcher"] if case.arch.is_moe and c.dispatcher == "allgather" else []
+    wrong += ["no full recompute"] if a.get("recompute_granularity") == "full" else []
+    wrong += ["moe_shared_expert_overlap false"] if a.get("moe_shared_expert_overlap") else []
+    wrong += ["at most 1 MTP layer"] if mtp > 1 else ["PP > 1 with an MTP layer"] if mtp == 1 and c.pp == 1 else []
+    if not wrong:
+        return None
+    return f"overlap_moe_expert_parallel_comm at EP {c.ep}, PP {c.pp} and VPP {c.vpp} needs {', '.join(wrong)}"
 
 
 @book.policy(
