@@ -56,9 +56,8 @@ def run_stretch(stretch: Stretch, state: State, values: list[float]) -> State:
     return end
 
 
-def _leads(stretch: Stretch, state: State, values: list[float]) -> State:
-    """By how much each row's input comes after its rank is free."""
-    end = run_stretch(stretch, state, values)
+def _leads(stretch: Stretch, end: State, values: list[float]) -> State:
+    """By how much each row's input comes after its rank is free, in a run with these ends."""
     return [end[source] + values[latency] - end[previous] for previous, source, latency, _ in stretch.rows]
 
 
@@ -94,24 +93,26 @@ def run_blocks(block: Stretch, state: State, values: list[float], count: int, lo
     Behind a maximum that changes soon the next window is not looked for before it can be there.
     """
     states, look = [state], 0
+    ends: list[State] = []  # of the last 2 * longest blocks
     while count:
         end = run_stretch(block, state, values)
         state = [end[slot] for slot in block.outcome]
         count -= 1
         states.append(state)
+        ends = [*ends[-2 * longest + 1 :], end]
         tolerance = TOLERANCE * max(state)
         c = _window(states, longest, tolerance) if len(states) > look else 0
         if not c:
             continue
         windows = count // c
-        for old, new in zip(states[-1 - 2 * c : -1 - c], states[-1 - c : -1], strict=True):
+        for old, new in zip(ends[-2 * c : -c], ends[-c:], strict=True):
             if windows < _WORTH:
                 break
             windows = _lasting(_leads(block, old, values), _leads(block, new, values), windows, tolerance)
         if windows >= _WORTH:
             state = [new + windows * (new - old) for new, old in zip(state, states[-1 - c], strict=True)]
             count -= windows * c
-            states, look = [state], 0
+            states, ends, look = [state], [], 0
         else:
             look = len(states) + (windows + 2) * c
     return state
