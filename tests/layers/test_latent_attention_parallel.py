@@ -86,7 +86,7 @@ def test_latent_norms_see_a_shard_and_the_rotation_the_heads_of_a_rank() -> None
     reads, writes = PLAIN + VALUE + TURNED, (PLAIN + TURNED) + VALUE + TURNED  # of Q its rotary columns alone, in place
     assert fused == TOKENS * HEADS / TP * 2 * (reads + writes)
     joins = 2 * (PLAIN + TURNED) + (PLAIN + PLAIN + TURNED) + 2 * VALUE
-    turns = 16 * TURNED * (HEADS / TP + 1)  # one key for all heads
+    turns = 24 * TURNED * (HEADS / TP + 1)  # one key for all heads
     assert apart == TOKENS * (HEADS / TP * 2 * joins + turns)
 
 

@@ -39,15 +39,18 @@ def _query_projections(rates: Rates, arch: Architecture, settings: LayerSettings
     backward_s = rates.pass_s(tokens * (query + 2 * key) * TIME["query_copy.backward"])
     pieces.append(Piece(name="rope", forward_s=forward_s, backward_s=backward_s))
     if arch.position_embedding == "rope":
-        rope = rotary_bytes(arch, settings)
-        pieces.append(_pass(rates, "rope", tokens * (query + key), rope, rope))
+        pieces.append(_pass(rates, "rope", tokens * (query + key), *rotary_bytes(arch, settings)))
     if arch.qk_norm:
         pieces.append(_pass(rates, "norm", tokens * (query + key), TIME["qk_norm.forward"], TIME["qk_norm.backward"]))
     return pieces
 
 
 def _core(rates: Rates, arch: Architecture, settings: LayerSettings, windowed: bool, tokens: float) -> list[Piece]:
-    """Scores, softmax, values. Turbo attention copies Q, K, V first and ignores the window (Primus core/extensions/primus_turbo.py)."""
+    """Scores, softmax, values, with what an operator passes over first: Turbo attention copies Q, K, V, FP8 attention transposes and casts
+    them, and dO.
+
+    Turbo attention ignores the window (Primus core/extensions/primus_turbo.py).
+    """
     mla = arch.latent_attention
     heads = arch.num_attention_heads / settings.tp
     key_dim, value_dim = (arch.head_dim, arch.head_dim) if mla is None else (mla.qk_head_dim, mla.v_head_dim)
@@ -65,11 +68,14 @@ def _core(rates: Rates, arch: Architecture, settings: LayerSettings, windowed: b
         fp8=settings.fp8_attention,
     )
     pieces = [Piece(name="attention_core", module="core_attn", forward_s=forward_s, backward_s=backward_s)]
+    groups = heads if mla is not None else max(arch.num_query_groups / settings.tp, 1)
+    width = heads * key_dim + groups * (key_dim + value_dim)
     if settings.turbo_attention:
-        groups = heads if mla is not None else max(arch.num_query_groups / settings.tp, 1)
-        width = heads * key_dim + groups * (key_dim + value_dim)
         copy = TIME["turbo_attention_copy"]
         pieces.append(_pass(rates, "attention_core", tokens * width, copy, copy, "core_attn"))
+    if settings.fp8_attention:
+        casts = (TIME["fp8_attention_cast.forward"], TIME["fp8_attention_cast.backward"] * heads * value_dim / width)
+        pieces.append(_pass(rates, "attention_core", tokens * width, *casts, "core_attn"))
     return pieces
 
 

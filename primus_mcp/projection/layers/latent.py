@@ -25,9 +25,11 @@ def rope_is_fused(arch: Architecture, settings: LayerSettings) -> bool:
     return settings.fused_rope and not arch.scaled_rope
 
 
-def rotary_bytes(arch: Architecture, settings: LayerSettings) -> float:
-    """Bytes an element that is rotated, each direction."""
-    return TIME["rope.fused" if rope_is_fused(arch, settings) else "rope.unfused"]
+def rotary_bytes(arch: Architecture, settings: LayerSettings) -> tuple[float, float]:
+    """Bytes (forward, backward) an element that is rotated."""
+    if rope_is_fused(arch, settings):
+        return TIME["rope.fused"], TIME["rope.fused"]
+    return TIME["rope.unfused.forward"], TIME["rope.unfused.backward"]
 
 
 def _rotary(rates: Rates, arch: Architecture, mla: LatentAttention, settings: LayerSettings) -> Piece:
@@ -43,11 +45,12 @@ def _rotary(rates: Rates, arch: Architecture, mla: LatentAttention, settings: La
     heads = arch.num_attention_heads / settings.tp
     plain, turned, value = mla.qk_nope_head_dim, mla.qk_rope_head_dim, mla.v_head_dim
     if rope_is_fused(arch, settings):
-        size_bytes = heads * (2 * (plain + value) + 3 * turned) * BF16_BYTES
+        sizes_bytes = [heads * (2 * (plain + value) + 3 * turned) * BF16_BYTES] * 2
     else:
-        size_bytes = heads * (4 * plain + 3 * turned + 2 * value) * BF16_BYTES + (heads + 1) * turned * TIME["rope.unfused"]
-    direction_s = rates.pass_s(settings.tokens(arch) * size_bytes)
-    return Piece(name="rope", module=REPLAYED, forward_s=direction_s, backward_s=direction_s)
+        joined_bytes = heads * (4 * plain + 3 * turned + 2 * value) * BF16_BYTES
+        sizes_bytes = [joined_bytes + (heads + 1) * turned * rotation for rotation in rotary_bytes(arch, settings)]
+    forward_s, backward_s = (rates.pass_s(settings.tokens(arch) * size_bytes) for size_bytes in sizes_bytes)
+    return Piece(name="rope", module=REPLAYED, forward_s=forward_s, backward_s=backward_s)
 
 
 def _norms(rates: Rates, arch: Architecture, mla: LatentAttention, settings: LayerSettings) -> Piece:

@@ -103,16 +103,21 @@ def _padding(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settin
 
 
 def _expert_bias(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> list[Piece]:
-    """Per-expert biases are added by eager fp32 operations over all rows."""
+    """Per-expert biases of the second product are added by eager fp32 operations over all rows; fused experts add them in their kernels.
+
+    Those of the first product are in the GEMMs either way, their gradient too.
+    """
     if not arch.linear_bias:
         return []
     elements = expert_rows(arch, experts, settings) * arch.hidden_size
+    fused = settings.fused_expert_mlp
+    backward_bytes = TIME["expert_bias.fused_backward" if fused else "expert_bias.backward"]
     return [
         Piece(
             name="expert_bias",
             module="moe",
-            forward_s=rates.pass_s(elements * TIME["expert_bias.forward"]),
-            backward_s=rates.pass_s(elements * TIME["expert_bias.backward"]),
+            forward_s=0.0 if fused else rates.pass_s(elements * TIME["expert_bias.forward"]),
+            backward_s=rates.pass_s(elements * backward_bytes),
         )
     ]
 
