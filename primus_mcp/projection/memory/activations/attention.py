@@ -89,8 +89,12 @@ def _query_projections(settings: ActivationSettings, heads: float) -> tuple[Oper
 
 
 def _latent_projections(settings: ActivationSettings, latent: LatentAttention, heads: float) -> tuple[Operation, ...]:
-    """MLA: norm, down-projections of Q and KV, their norms and up-projections, rotary embedding. K is expanded per head."""
-    arch, tokens, hidden = settings.arch, settings.tokens, settings.hidden_bytes
+    """MLA: norm, down-projections of Q and KV, their norms and up-projections, rotary embedding. K is expanded per head.
+
+    Sequence parallelism: down-projections, latents and what is kept of them are of a shard; up-projections gather their latents, in the
+    forward pass and again in the backward pass, which also holds their whole gradients before they are scattered.
+    """
+    arch, tokens, shard, hidden = settings.arch, settings.tokens, settings.local_tokens, settings.hidden_bytes
     first = "linear_q_proj" if latent.q_lora_rank is None else "linear_q_down_proj"
     kept_norm = max(settings.kept_input_bytes(first), settings.kept_input_bytes("linear_kv_down_proj"))
     norm_output = Saved(size_bytes=settings.local_tokens * arch.hidden_size * kept_norm, producer="attention_norm")
@@ -98,9 +102,10 @@ def _latent_projections(settings: ActivationSettings, latent: LatentAttention, h
     query = tokens * heads * latent.qk_head_dim * BF16_BYTES
     up = tokens * heads * (latent.qk_nope_head_dim + latent.v_head_dim) * BF16_BYTES
     value = tokens * heads * latent.v_head_dim * BF16_BYTES
-    compressed = tokens * (latent.kv_lora_rank + latent.qk_rope_head_dim) * BF16_BYTES
-    latent_kv = tokens * latent.kv_lora_rank
-    statistics = tokens * FP32_BYTES
+    compressed = shard * (latent.kv_lora_rank + latent.qk_rope_head_dim) * BF16_BYTES
+    latent_kv = shard * latent.kv_lora_rank
+    gathered = tokens * latent.kv_lora_rank * BF16_BYTES if settings.shards_sequence else 0.0
+    statistics = shard * FP32_BYTES
     down_width, up_width = latent.kv_lora_rank + latent.qk_rope_head_dim, heads * (latent.qk_nope_head_dim + latent.v_head_dim)
     down = Operation(
         name="kv_down",
@@ -113,8 +118,8 @@ def _latent_projections(settings: ActivationSettings, latent: LatentAttention, h
         name="kv_up",
         group="attention",
         saved=(*kept(compressed, statistics), Saved(size_bytes=latent_kv * kept_input, producer="qkv_up")),
-        forward_transient_bytes=up,
-        backward_transient_bytes=up + hidden + latent_kv * BF16_BYTES + settings.wgrad_bytes(up_width, latent.kv_lora_rank),
+        forward_transient_bytes=up + gathered,
+        backward_transient_bytes=up + hidden + latent_kv * BF16_BYTES + 2 * gathered + settings.wgrad_bytes(up_width, latent.kv_lora_rank),
         pinned_bytes=latent_kv * kept_input + up,
         modules=("mla_up_proj",),
     )
@@ -134,7 +139,7 @@ def _latent_projections(settings: ActivationSettings, latent: LatentAttention, h
 
 
 def _latent_query(settings: ActivationSettings, latent: LatentAttention, heads: float, norm_output: Saved) -> tuple[Operation, ...]:
-    arch, tokens, hidden = settings.arch, settings.tokens, settings.hidden_bytes
+    arch, tokens, shard, hidden = settings.arch, settings.tokens, settings.local_tokens, settings.hidden_bytes
     query = tokens * heads * latent.qk_head_dim * BF16_BYTES
     width = heads * latent.qk_head_dim
     if latent.q_lora_rank is None:
@@ -152,24 +157,22 @@ def _latent_query(settings: ActivationSettings, latent: LatentAttention, heads: 
         )
         return (with_adapter(settings, projection, "linear_q_proj", tokens, (arch.hidden_size, width), "sequence"),)
     rank = latent.q_lora_rank
-    compressed = tokens * rank * BF16_BYTES
+    compressed = shard * rank * BF16_BYTES
+    gathered = tokens * rank * BF16_BYTES if settings.shards_sequence else 0.0
     down = Operation(
         name="q_down",
         group="attention",
         saved=(norm_output,),
-        backward_transient_bytes=settings.gathered_bytes
-        + 2 * hidden
-        + settings.local_tokens * rank * BF16_BYTES
-        + settings.wgrad_bytes(rank, arch.hidden_size),
+        backward_transient_bytes=2 * hidden + compressed + settings.wgrad_bytes(rank, arch.hidden_size),
         pinned_bytes=norm_output.size_bytes + compressed,
     )
-    normed = Saved(size_bytes=tokens * rank * settings.kept_input_bytes("linear_q_up_proj", normed=True), producer="qkv_up")
+    normed = Saved(size_bytes=shard * rank * settings.kept_input_bytes("linear_q_up_proj", normed=True), producer="qkv_up")
     up = Operation(
         name="q_up",
         group="attention",
-        saved=(*kept(compressed, tokens * FP32_BYTES), normed),
-        forward_transient_bytes=query,
-        backward_transient_bytes=query + 2 * compressed + hidden + settings.wgrad_bytes(width, rank),
+        saved=(*kept(compressed, shard * FP32_BYTES), normed),
+        forward_transient_bytes=query + gathered,
+        backward_transient_bytes=query + 2 * compressed + hidden + 2 * gathered + settings.wgrad_bytes(width, rank),
         pinned_bytes=normed.size_bytes + query,
         modules=("mla_up_proj",),
     )
