@@ -331,12 +331,23 @@ class TuningSession:
 
     def _reasons(self, results: Sequence[EvaluationResult]) -> str:
         if self.impossible_pins is not None:
-            return f"no legal trial found: {self.impossible_pins}; remedy: change the pin"
+            return f"no legal trial found: {self.impossible_pins}; remedy: change the pin{self._nodes_for_pins()}"
         closest = summaries.record_of(self.log.records(), closest_to_fit(results))
         fitting = cheapest_fitting_change(self.evaluator, TrialConfig.model_validate(closest.trial)) if closest else None
         cluster = self.target.cluster
         change = fitting.text if fitting else None
-        return reasons_text(results, bytes_to_gb(cluster.memory_cap_bytes), bytes_to_gb(cluster.hbm_bytes), change)
+        sizes = bytes_to_gb(cluster.memory_cap_bytes), bytes_to_gb(cluster.hbm_bytes)
+        return reasons_text(results, *sizes, change, None if change else self.more_nodes)
+
+    @cached_property
+    def more_nodes(self) -> str | None:
+        """How many nodes would do where nothing fits here, or that it is not known; None of figures that are made up."""
+        from primus_mcp.search.enough_nodes import nodes_text
+
+        return nodes_text(self.evaluator)
+
+    def _nodes_for_pins(self) -> str:
+        return f", or more nodes: {self.more_nodes}" if self.more_nodes and "would do:" in self.more_nodes else ""
 
     def compare_baseline(self, tokens_per_s_per_gpu: float | None = None, memory_gb: float | None = None) -> MeasuredComparison:
         """The workload as it is, priced even if it needs more than the margin leaves (it ran), against the user's own run of it.

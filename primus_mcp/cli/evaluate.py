@@ -14,8 +14,10 @@ from primus_mcp.errors import InputError
 from primus_mcp.units import GIB
 
 if TYPE_CHECKING:
+    from primus_mcp.evaluation.evaluators import Evaluator
     from primus_mcp.evaluation.result import EvaluationResult
     from primus_mcp.inputs.hardware import Cluster
+    from primus_mcp.space.knobs import TrialConfig
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         result = evaluator.evaluate(trial)
     if not arguments.allow_policy:
         result = with_policy_warnings(result, problem.rules, trial)
+    result = _with_nodes(result, evaluator, trial)
     if arguments.calibration is not None:
         from primus_mcp.evaluation.measured_calibration import with_calibration
         from primus_mcp.measurement.calibration import load_calibration
@@ -63,11 +66,22 @@ def run(arguments: argparse.Namespace) -> int:
     return verdict_code([result.verdict])
 
 
+def _with_nodes(result: EvaluationResult, evaluator: Evaluator, trial: TrialConfig) -> EvaluationResult:
+    """A result that cannot run here also says how many nodes would do."""
+    from primus_mcp.cli.codes import RUNNABLE
+    from primus_mcp.evaluation.result import ResultWarning
+    from primus_mcp.search.enough_nodes import nodes_text_for
+
+    text = None if result.verdict in RUNNABLE else nodes_text_for(evaluator, trial)
+    more = [] if text is None else [ResultWarning(code="more_nodes", text=text)]
+    return result.model_copy(update={"warnings": [*result.warnings, *more]})
+
+
 def _print(result: EvaluationResult, cluster: Cluster, *, moe: bool) -> None:
     from primus_mcp.evaluation.nearest import band_words
 
     if not result.legal:
-        print(f"illegal: {result.reason}")
+        print("\n".join([f"illegal: {result.reason}", *(f"- {warning.code}: {warning.text}" for warning in result.warnings)]))
         return
     resolved = result.resolved or {}
     degrees = " ".join(f"{name.upper()} {resolved[name]}" for name in ("tp", "pp", "ep", "cp", "vpp", "mbs", "gbs"))

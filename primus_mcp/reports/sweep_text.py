@@ -138,6 +138,7 @@ def sweep_text(result: SweepResult) -> str:
         r, number, what = result.top[places[0]].result, *line_words(result, places)
         lines.append(f"{number:>6} {r.tokens_per_s_per_gpu:>8,.0f} tokens/s/GPU {r.memory_per_gpu_gb:>6.1f} GB  {what}")
     lines += [*filter(None, (ties_text(result), note_text(result))), proof_text(result)]
+    lines += [result.more_nodes] if result.more_nodes else []
     return "\n".join([*lines, *_about_the_choice(result)]) + "\n"
 
 

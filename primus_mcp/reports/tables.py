@@ -137,8 +137,12 @@ def closest_to_fit(results: Sequence[EvaluationResult]) -> EvaluationResult | No
     return min(over, key=lambda result: result.memory_per_gpu_gb or 0.0, default=None)
 
 
-def reasons_text(results: Sequence[EvaluationResult], cap_gb: float, hbm_gb: float, change: str | None = None) -> str:
-    """What to print when no trial can be recommended: counts a rule, how much the closest lacks, and the `change` that makes it fit."""
+def reasons_text(
+    results: Sequence[EvaluationResult], cap_gb: float, hbm_gb: float, change: str | None = None, nodes: str | None = None
+) -> str:
+    """What to print when no trial can be recommended: counts a rule, how much the closest lacks, the `change` that makes it fit, and how
+    many `nodes` would do.
+    """
     if not results:
         return "no legal trial found\n  0 tried\n  remedies: --seed-budget N above 0, or leave out --seed-only"
     illegal = sum(not result.legal for result in results)
@@ -154,6 +158,7 @@ def reasons_text(results: Sequence[EvaluationResult], cap_gb: float, hbm_gb: flo
         if largest is not None:
             lines.append(f"  its largest part is {largest[0]}: {largest[1]:.1f} GB")
         lines.append(f"  it would fit with {change}" if change else "  no single knob or pair of knobs that was checked makes it fit")
+    lines += [f"  {nodes}"] if nodes else []
     return "\n".join([*lines, f"  remedies: {_remedies(closest, hbm_gb)}"])
 
 

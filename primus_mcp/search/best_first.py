@@ -22,6 +22,8 @@ class Fitting(Protocol):
 
     workload: Workload
     cluster: Cluster
+    gbs: int
+    """Of every trial of the grid."""
 
     def fits(self, knobs: Mapping[str, Any]) -> bool:
         """Whether these knobs are legal and fit."""
@@ -52,7 +54,7 @@ class BestFirst:
 
     def __init__(self, plan: Fitting, levers: Sequence[Knobs]) -> None:
         self._plan, self._levers = plan, list(levers)
-        self._estimate = Estimate(plan.workload, plan.cluster)
+        self._estimate = Estimate(plan.workload, plan.cluster, gbs=plan.gbs)
         self._points = plan.points()
         self._of_topology: dict[Topology, list[GridPoint]] = {}
         for point in self._points:

@@ -64,10 +64,11 @@ def _rank_layers(arch: Architecture, pp: int, vpp: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Guesses for one workload on one cluster."""
+    """Guesses for one workload on one cluster. `gbs`: the batch that trials are held to; None: the workload's own."""
 
     workload: Workload
     cluster: Cluster
+    gbs: int | None = None
 
     @cached_property
     def _work_s(self) -> float:
@@ -182,20 +183,38 @@ class Estimate:
             kept += moe * arch.experts.top_k * (_KEPT_COPY * arch.hidden_size + _KEPT_MLP * arch.experts.expert_ffn_hidden_size)
         return BF16_BYTES * kept
 
-    def recompute_needed(self, point: GridPoint, *, fp8: bool = False) -> float:
-        """Guess of the share of layers, 0 to 1, whose activations must not be kept: rank 0 holds PP (1 + (PP - 1) / (PP VPP)) micro-batches
-        of its stage.
-        """
-        arch, own = self.workload.architecture, self.workload.baseline
+    def _micro_batches(self, point: GridPoint) -> float:
+        gbs = self.workload.baseline.gbs if self.gbs is None else self.gbs
+        return gbs * point.tp * point.pp * point.cp / self.cluster.world_size / point.mbs
+
+    def _static_bytes(self, point: GridPoint, *, fp8: bool, etp: int = 1) -> float:
+        """Weights, gradients and optimizer states of a GPU."""
         static = 0.0
-        for held, split in zip(self._held(point), (point.tp, point.ep), strict=True):
+        for whole, split in zip(self._parameters, (point.tp, point.ep * etp), strict=True):
+            held = whole / split
             copies = self.cluster.world_size / (split * point.pp)
             static += held / point.pp * (BF16_BYTES + FP32_BYTES + (_FP8_COPIES * FP8_BYTES if fp8 else 0) + _STATE_BYTES / copies)
-        micro_batches = own.gbs * point.tp * point.pp * point.cp / self.cluster.world_size / point.mbs
-        in_flight = min(micro_batches, point.pp + ((point.pp - 1) / point.vpp if point.vpp > 1 else 0))
-        tokens = point.mbs * arch.seq_length / (point.cp * point.tp)
-        activations = tokens * self._kept / point.pp * in_flight
-        return min(1.0, max(0.0, (static + activations - self.cluster.memory_cap_bytes) / activations))
+        return static
+
+    def _tokens_in_flight(self, point: GridPoint) -> float:
+        """Of rank 0, which holds PP (1 + (PP - 1) / (PP VPP)) micro-batches of its stage, spread over CP and TP (sequence parallelism)."""
+        in_flight = min(self._micro_batches(point), point.pp + ((point.pp - 1) / point.vpp if point.vpp > 1 else 0))
+        return in_flight * point.mbs * self.workload.architecture.seq_length / (point.cp * point.tp)
+
+    def recompute_needed(self, point: GridPoint, *, fp8: bool = False) -> float:
+        """Guess of the share of layers, 0 to 1, whose activations must not be kept."""
+        activations = self._tokens_in_flight(point) * self._kept / point.pp
+        over = self._static_bytes(point, fp8=fp8) + activations - self.cluster.memory_cap_bytes
+        return min(1.0, max(0.0, over / activations))
+
+    def least_bytes(self, point: GridPoint, *, etp: int = 1) -> float:
+        """Guess of what a GPU needs where every layer is recomputed: its states, the input of each layer, and one layer at work. `etp`:
+        ranks that split an expert's matrices.
+        """
+        arch = self.workload.architecture
+        inputs = arch.num_layers / point.pp * arch.hidden_size * BF16_BYTES
+        at_work = point.mbs * arch.seq_length / (point.cp * point.tp) * self._kept / arch.num_layers
+        return self._static_bytes(point, fp8=False, etp=etp) + self._tokens_in_flight(point) * inputs + at_work
 
     def _stage(self, point: GridPoint, layer: float, heads: float) -> float:
         """Seconds of the fullest rank: the layers of its virtual stages, as layouts share them out; on the last one MTP and heads too."""
@@ -208,8 +227,7 @@ class Estimate:
 
     def time_s(self, point: GridPoint, *, recomputed: float = 0.0, fp8: bool = False) -> float:
         """Seconds of an iteration with 1F1B, interleaved where VPP > 1; `recomputed`: share of the layers whose forward pass runs twice."""
-        arch, own = self.workload.architecture, self.workload.baseline
-        micro_batches = own.gbs * point.tp * point.pp * point.cp / self.cluster.world_size / point.mbs
+        arch = self.workload.architecture
         tokens = point.mbs * arch.seq_length / point.cp
         flops_s = point.mbs * self._work_s / (point.tp * point.cp)
         moved = sum(held * traffic for held, traffic in zip(self._held(point), _WEIGHT_BYTES, strict=True))
@@ -223,4 +241,4 @@ class Estimate:
         if point.pp > 1:
             hops = 2 * point.vpp * tokens / point.tp * arch.hidden_size * BF16_BYTES / self._nic
         waiting = (point.pp - 1) / point.vpp
-        return (busy + hops) * (micro_batches + waiting) + self._once_s(point)
+        return (busy + hops) * (self._micro_batches(point) + waiting) + self._once_s(point)

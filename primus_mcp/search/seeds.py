@@ -15,6 +15,7 @@ from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.search.best_first import BestFirst
+from primus_mcp.search.estimate import Estimate
 from primus_mcp.search.held import HeldSchedule
 from primus_mcp.search.levers import exchange_levers, single_levers
 from primus_mcp.search.neighbours import lever_neighbours, neighbours
@@ -71,6 +72,7 @@ class _Plan:
     ) -> None:
         self.workload, self.cluster = workload, cluster
         self._score, self._fits, self._axes, self._pins, self._allow_policy = score, fits, axes, pins, allow_policy
+        self.gbs = pinned if isinstance(pinned := pins.get("gbs"), int) else workload.baseline.gbs
         self.schedule = HeldSchedule.of(workload, axes=axes, pins=pins, allow_policy=allow_policy)
         self._scores: dict[TrainingConfig | TrialConfig, float | None] = {}
         self._fitting: dict[TrialConfig, bool] = {}
@@ -233,6 +235,28 @@ def _smallest(plan: _Plan) -> Iterator[Seed]:
     for point in points[:SMALLEST_POINTS]:
         label = f"smallest: TP{point.tp} PP{point.pp} EP{point.ep} CP{point.cp} MBS{point.mbs} recompute full"
         yield from plan.offer(label, grid_knobs(point, plan.workload, {}) | {"recompute_granularity": "full"})
+
+
+def smallest_trials(
+    workload: Workload, cluster: Cluster, *, axes: Mapping[str, bool], pins: Mapping[str, KnobValue], allow_policy: bool
+) -> Iterator[TrialConfig]:
+    """Trials that need little memory, by a guess of how little: full recompute, with the workload's own levers and with the leanest."""
+    plan = _Plan(workload, cluster, _no_score, _may_fit, axes=axes, pins=pins, allow_policy=allow_policy)
+    guess = Estimate(workload, cluster, gbs=plan.gbs)
+    points: dict[Topology, GridPoint] = {}
+    for point in sorted(plan.points(), key=lambda point: (point.mbs, point.vpp)):
+        points.setdefault(point.topology, point)
+    lean: dict[str, Any] = {"use_distributed_optimizer": True, "use_torch_fsdp2": False, "cross_entropy_loss_fusion": True, "fp8": "none"}
+    sharded: dict[str, Any] = {"use_torch_fsdp2": True, "use_distributed_optimizer": False}
+    if moe := workload.architecture.is_moe:
+        lean |= (plain := {"use_turbo_deepep": False, "sync_free_stage": 0})
+        sharded |= plain
+    shapes = [(point, etp) for point in points.values() for etp in ({1, point.tp} if moe else {1})]
+    for point, etp in sorted(shapes, key=lambda shape: guess.least_bytes(shape[0], etp=shape[1])):
+        split = {"expert_tensor_parallel_size": etp, **plain} if etp > 1 else {}
+        alone = point.pp == point.ep == 1
+        for levers in ({}, lean, *([sharded] if alone else [])):
+            yield plan.shape(grid_knobs(point, workload, levers) | split | {"recompute_granularity": "full"})
 
 
 def _settle_levers(plan: _Plan) -> Iterator[Seed]:

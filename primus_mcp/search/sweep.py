@@ -19,6 +19,7 @@ from primus_mcp.evaluation.evaluators import FullEvaluator
 from primus_mcp.evaluation.rank import is_candidate, rank
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.projection.ops.backend import GemmBackend
+from primus_mcp.search.enough_nodes import enough_nodes
 from primus_mcp.search.seeds import seed_plan
 from primus_mcp.search.sweep_crew import crew_for
 from primus_mcp.search.sweep_found import Candidates, Found, Tally, joined
@@ -207,6 +208,12 @@ class Sweep:
         self.open, self._kept = ([held.take(rest)], len(rest)) if len(rest) else ([], 0)
         return (float(held.rate[rest[0]]), len(rest)) if len(rest) else (0.0, 0)
 
+    def _more_nodes(self) -> str:
+        """For a space in which nothing fits."""
+        if self.where.text or self._only is not None:
+            return "how many nodes would do is not known: only of a search without conditions, in which every knob moves, it is looked for"
+        return enough_nodes(self.evaluator.rules).text
+
     def _result(self, stopped: str | None, gap_at: float, left: int, wall_s: float, cpu_s: float) -> SweepResult:
         top, best = self.found.sorted(), self.found.best
         ranking = rank([one.result for one in top])
@@ -236,6 +243,7 @@ class Sweep:
             ties=self.found.ties,
             recommended=ranking.best.trial_id if ranking.best is not None else None,
             note=ranking.note,
+            more_nodes=self._more_nodes() if complete and not top else None,
             checked_points=CHECKED_POINTS if stopped is None else 0,
             disagreements=sorted(self.disagreements),
             where=self.where.text,

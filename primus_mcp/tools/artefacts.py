@@ -14,7 +14,7 @@ from primus_mcp.reports.html_source import SWEEP_NAME
 from primus_mcp.reports.summary import baseline_of, overlay_name
 from primus_mcp.reports.sweep_document import write_report as report
 from primus_mcp.search.prices import cost_of
-from primus_mcp.session import PLOT_NAME, SUMMARY_NAME
+from primus_mcp.session import PLOT_NAME, SUMMARY_NAME, TuningSession
 from primus_mcp.space.knobs import TrialConfig
 from primus_mcp.space.overlay import exports
 from primus_mcp.tools.history import find_trial
@@ -46,8 +46,12 @@ def seed_trials(context: ToolContext) -> SeedsPriced:
         best_trial_id=best.trial_id if best else None,
         best_tokens_per_s_per_gpu=best.tokens_per_s_per_gpu if best else None,
         baseline_tokens_per_s_per_gpu=baseline.result.tokens_per_s_per_gpu if baseline and is_candidate(baseline.result) else None,
-        next="get_best, then explain_trial and evaluate_simulate to improve on it" if best else "get_history says why nothing fits",
+        next="get_best, then explain_trial and evaluate_simulate to improve on it" if best else _nothing(session),
     )
+
+
+def _nothing(session: TuningSession) -> str:
+    return "; ".join(filter(None, ("get_history says why nothing fits", session.more_nodes)))
 
 
 @tool("Plot the trials", toolset="inspect", read_only=False, idempotent=True)

@@ -14,6 +14,7 @@ from primus_mcp.evaluation.cheapest import cheapest_fitting_change, fitting_chan
 from primus_mcp.evaluation.rank import is_candidate
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.tables import verdict
+from primus_mcp.search.enough_nodes import nodes_text_for
 from primus_mcp.search.neighbours import neighbours
 from primus_mcp.search.sensitivity import LEAST_SWING, MOST_SWING, SWING
 from primus_mcp.search.sweep_tools import RIVALS, sureness, sureness_answer, with_rivals
@@ -114,6 +115,12 @@ def _sensitivity(
     return {**answer, "summary": [with_rivals(line, [json.dumps(change) for change in changes]) for line in answer["summary"]]}
 
 
+def _nodes(session: TuningSession, trial: TrialConfig, result: EvaluationResult) -> list[str]:
+    """How many nodes would do for a trial that does not fit."""
+    text = nodes_text_for(session.evaluator, trial) if result.within_margin is False else None
+    return [f"nodes: {text}"] if text else []
+
+
 @tool("Explain a trial", toolset="inspect", read_only=True)
 def explain_trial(
     context: ToolContext,
@@ -136,7 +143,7 @@ def explain_trial(
         memory_gb=_largest(result.memory_breakdown),
         per_rank_memory_gb=list(result.per_rank_memory_gb) if result.per_rank_memory_gb else None,
         comm_ms=_largest(result.comm_breakdown),
-        bottlenecks=_bottlenecks(result),
+        bottlenecks=[*_bottlenecks(result), *_nodes(session, trial, result)],
         would_fit=_would_fit(session, trial, result),
         faster=_shown(faster, result),
         neighbours_priced=len(priced),

@@ -106,6 +106,11 @@ def get_history(
     )
 
 
+def _remedy(session: TuningSession) -> str:
+    plan = "seed_trials runs the search's own plan; explain_trial names what would fit"
+    return f"{plan}; {session.more_nodes}" if session.more_nodes else plan
+
+
 @tool("Best trial so far", toolset="inspect", read_only=True, listed_result=True)
 def get_best(context: ToolContext) -> Best:
     """The fastest trial inside the memory cap, against the baseline."""
@@ -117,7 +122,7 @@ def get_best(context: ToolContext) -> Best:
         raise InputError(
             f"no trial can be recommended: {counts.trials} tried, {counts.illegal} illegal, {counts.over_margin} need too much memory",
             where="get_best",
-            remedy="seed_trials runs the search's own plan; explain_trial names what would fit",
+            remedy=_remedy(session),
         )
     baseline = baseline_of(records, session.pins)
     before = baseline.result if baseline else None

@@ -254,16 +254,17 @@ def _answer(
             logged=any(row["trial_id"] is not None for row in rows),
             several=several,
             empty=not rows,
+            nodes=next((result.more_nodes for result in results if result.more_nodes), None),
             early=any(result.stopped for result in results),
         ),
     )
 
 
-def _next(*, logged: bool, several: bool, empty: bool, early: bool) -> str:
+def _next(*, logged: bool, several: bool, empty: bool, nodes: str | None, early: bool) -> str:
     if empty and early:
         return "nothing was found before the sweep ended early: sweep again, of fewer axes or clusters"
     if empty:
-        return "nothing legal fits: evaluate_simulate and explain_trial of the baseline name what would; or more nodes"
+        return f"nothing legal fits: evaluate_simulate and explain_trial of the baseline name what would; {nodes or 'or more nodes'}"
     if several:
         return "set_cluster moves the session to the cluster you choose; sweep or evaluate_simulate there before export_best"
     return "get_best, explain_trial and export_best work on these trials; write_report makes a page of it" if logged else "set_cluster"

@@ -348,6 +348,19 @@ def test_the_estimate_reads_no_calibrated_rate(cluster: Cluster, mixtral: Worklo
     assert Estimate(mixtral, other).time_s(POINT) == Estimate(mixtral, cluster).time_s(POINT)
 
 
+def test_a_pinned_batch_is_the_one_that_orders_the_grid(mixtral: Workload, cluster: Cluster) -> None:
+    """A pin of the batch is the same as a workload with that batch: bubbles, and so the order of depths, hang on it."""
+    small, large = 32, 1024
+    for gbs in (small, large):
+        own = adapt_baseline(mixtral, cluster, gbs=gbs).workload
+        assert Estimate(mixtral, cluster, gbs=gbs).time_s(POINT) == Estimate(own, cluster).time_s(POINT)
+        plans = (seed_plan(mixtral, cluster, axes=DEFAULT_AXES, pins={"gbs": gbs}), seed_plan(own, cluster, axes=DEFAULT_AXES))
+        first = [next(seed.label for seed in islice(plan, 40) if seed.label.startswith("grid")) for plan in plans]
+        assert first[0] == first[1]
+    per_sequence = [Estimate(mixtral, cluster, gbs=gbs).time_s(POINT) / gbs for gbs in (small, large)]
+    assert per_sequence[0] > per_sequence[1]
+
+
 def test_recompute_needed_grows_with_the_micro_batch_and_is_a_share(mixtral: Workload, cluster: Cluster) -> None:
     estimate = Estimate(mixtral, cluster)
     shares = [estimate.recompute_needed(replace(POINT, mbs=mbs)) for mbs in (1, 2, 4, 8)]

@@ -245,3 +245,17 @@ def test_a_prompt_needs_its_arguments_and_takes_no_others() -> None:
 def test_the_guide_and_the_instructions_are_there() -> None:
     assert prompt_text("guide").startswith("# How to tune")
     assert "{{" not in prompt_text("instructions")
+
+
+def test_where_nothing_fits_every_answer_says_how_many_nodes_would_do(tmp_path: Path) -> None:
+    problem = resolve(resolve_workload("mixtral_8x22B_v0.1"), resolve_cluster("mi300x", nodes=1))
+    session = TuningSession.open(problem.workload, problem.target, problem.evaluator, tmp_path / "run")
+    belt: Belt = bind(ToolContext(session=session))
+    told = "2 nodes would do: TP8 PP2"
+    trial = belt["evaluate_simulate"]({"tp": 8, "recompute_granularity": "full", "mbs": 1})
+    assert trial.verdict == "too large"
+    assert any("nodes would do: TP8" in line for line in belt["explain_trial"](trial.trial_id).bottlenecks)
+    assert told in belt["seed_trials"]().next
+    assert told in belt["sweep"]().next
+    with pytest.raises(InputError, match=told):
+        belt["get_best"]()
