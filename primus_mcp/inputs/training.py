@@ -81,6 +81,8 @@ class TrainingConfig:
     use_torch_fsdp2: bool = False
     fsdp_param_bytes: int = 2
     """What FSDP2 shards: 2 for Megatron's BF16 parameters beside a master copy, 4 for fp32 parameters that are their own master."""
+    fsdp_reduce_bytes: int = 2
+    """Gradients in FSDP2's reduce-scatter: in the dtype they are computed in, 4 where a mixed-precision policy reduces in fp32."""
     overlap_grad_reduce: bool = False
     overlap_param_gather: bool = False
     optimizer: Optimizer = "adam"
@@ -108,6 +110,8 @@ class TrainingConfig:
     fused_swiglu: bool = True
     fused_rope: bool = True
     fused_norm: bool = True
+    bias_gradient_in_gemm: bool = True
+    """TransformerEngine sums the gradient of a bias inside the weight-gradient GEMM, other linears in a pass of their own."""
     turbo_gemm: bool = False
     turbo_attention: bool = False
     tp_comm_overlap: bool = False

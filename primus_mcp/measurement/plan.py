@@ -85,7 +85,7 @@ def _transfers(arch: Architecture, config: TrainingConfig, tp: int, ep: int, ran
         found.append(Transfer(kind="point_to_point", ranks=2, elements=hidden, model_bytes=hidden * BF16_BYTES))
     if gradients and ranks > 1:
         elements = max(ranks, min(gradients, MAX_TRANSFER_ELEMENTS) // ranks * ranks)
-        grad_bytes = elements * config.main_grad_bytes
+        grad_bytes = elements * (config.fsdp_reduce_bytes if config.use_torch_fsdp2 else config.main_grad_bytes)
         if config.use_distributed_optimizer or config.use_torch_fsdp2:
             found.append(Transfer(kind="reduce_scatter", ranks=ranks, elements=elements, model_bytes=grad_bytes))
             found.append(Transfer(kind="all_gather", ranks=ranks, elements=elements, model_bytes=elements * BF16_BYTES))

@@ -22,7 +22,7 @@ from primus_mcp.inputs.trainer_arguments import read_training
 from primus_mcp.inputs.training import Recompute, TrainingConfig
 from primus_mcp.inputs.workload import workload_from_arguments
 from primus_mcp.projection.memory import project_memory
-from primus_mcp.units import TB_PER_S, bytes_to_gb
+from primus_mcp.units import BF16_BYTES, FP32_BYTES, TB_PER_S, bytes_to_gb
 from primus_mcp.validation.errors import NotScoredError
 from primus_mcp.validation.layout import Draft, apply_batch, chunks_a_rank, halve_micro_batch, recompute_over, split_arguments
 from primus_mcp.validation.models import FoundModel, find_architecture, qualifiers
@@ -124,6 +124,7 @@ def _apply_recipe(draft: Draft, row: Row, model: str) -> None:
         draft.arguments["overlap_moe_expert_parallel_comm"] = True
     if settings.get("use_megatron_fsdp"):
         draft.arguments |= {"use_torch_fsdp2": True, "use_distributed_optimizer": False}
+        draft.config["fsdp_reduce_bytes"] = BF16_BYTES if draft.arguments.get("grad_reduce_in_bf16") else FP32_BYTES
     draft.arguments |= _graph_arguments(settings)
     if settings.get("cuda_graph_impl") == "transformer_engine":
         draft.config["graphed"] = tuple(settings.get("cuda_graph_scope") or ())

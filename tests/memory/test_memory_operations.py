@@ -295,11 +295,16 @@ def test_gradients_of_pipelined_fsdp2_appear_with_the_first_backward_of_a_chunk(
 
 
 def test_fsdp2_gathers_the_next_layer_and_stages_gradients_while_a_layer_runs() -> None:
-    """Forward: the next layer in BF16; backward: that, this layer's BF16 gradient and the fp32 copy of the one before: 2 + 2 + 4 bytes."""
+    """Forward: the next layer in BF16; backward: that, this layer's BF16 gradient and the copy of the one before in the dtype that is reduced.
+
+    Megatron gives torch no mixed-precision policy: the copy is BF16, 2 + 2 + 2 bytes; reduced in fp32 2 + 2 + 4.
+    """
     fsdp: dict[str, Any] = {"use_torch_fsdp2": True, "use_distributed_optimizer": False, "gradient_accumulation_fusion": False}
     layer = 8192 * 10240 + 8192 * 8192 + 3 * 8192 * 28672 + 2 * 8192
     plain = layer_profile(_settings(llama_70b(), gradient_accumulation_fusion=False), False)
     sharded = layer_profile(_settings(llama_70b(), **fsdp), False)
     assert sharded.forward.total_bytes - plain.forward.total_bytes == 2 * layer
-    assert sharded.backward.total_bytes - plain.backward.total_bytes == 8 * layer
+    assert sharded.backward.total_bytes - plain.backward.total_bytes == 6 * layer
+    whole = layer_profile(_settings(llama_70b(), fsdp_reduce_bytes=4, **fsdp), False)
+    assert whole.backward.total_bytes - plain.backward.total_bytes == 8 * layer
     assert layer_profile(_settings(llama_70b(), pp=2, **fsdp), False).backward == plain.backward

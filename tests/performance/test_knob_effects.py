@@ -42,6 +42,15 @@ def test_fsdp_gathers_parameters_in_every_micro_batch() -> None:
     assert one.communication_s["parameters"] > dense(gbs=8).communication_s["parameters"]
 
 
+def test_fsdp_reduces_gradients_in_their_own_dtype_unless_told_otherwise() -> None:
+    """Megatron hands torch's fully_shard no mixed-precision policy: a scatter of BF16 gradients takes half of the two BF16 gathers."""
+    sharded = {"use_torch_fsdp2": True, "use_distributed_optimizer": False, "gradient_accumulation_fusion": False}
+    own, whole = dense(**sharded), dense(**sharded, fsdp_reduce_bytes=4)
+    assert own.communication_s["gradients"] == pytest.approx(own.communication_s["parameters"] / 2, rel=0.02)
+    assert own.communication_s["gradients"] < whole.communication_s["gradients"]
+    assert dense(**sharded, main_grad_bytes=2).communication_s["gradients"] == own.communication_s["gradients"]
+
+
 def test_loss_fusion_saves_logit_traffic() -> None:
     eager, fused = dense(), dense(cross_entropy_loss_fusion=True, cross_entropy_impl="te")
     native = dense(cross_entropy_loss_fusion=True, cross_entropy_impl="native")

@@ -104,8 +104,8 @@ def _fp8_weights(stage: Stage, config: TrainingConfig) -> tuple[float, float]:
 
 
 def _fully_sharded(stage: Stage, config: TrainingConfig, shards: int) -> StaticMemory:
-    """Torch FSDP2: every state divided by dp * cp. Gradients are kept in the dtype of the BF16 parameters (reduced in fp32, then cast
-    back); their fp32 copy for the step is sharded and exists without activations: 2 + 2 + 12 B a parameter, 20 B during the step.
+    """Torch FSDP2: every state divided by dp * cp. Gradients are kept in the dtype of the BF16 parameters; their fp32 copy for the step is
+    sharded and exists without activations: 2 + 2 + 12 B a parameter, 20 B during the step.
     Parameters sharded in fp32 (TorchTitan) are their own master copy: 4 + 4 + 8 B.
 
     FP8 copies are not sharded: a module casts the gathered weight in the first micro-batch and keeps the whole copy for the others

@@ -96,7 +96,9 @@ def fsdp_exchange(
     forward_s: float,
     backward_s: float,
 ) -> Exchange:
-    """FSDP2: every micro-batch gathers each layer's parameters in both directions and scatters its gradients.
+    """FSDP2: every micro-batch gathers each layer's parameters in both directions and scatters its gradients, in BF16 unless a
+    mixed-precision policy says otherwise: Megatron gives none (core/distributed/torch_fully_sharded_data_parallel.py), and torch then
+    reduces in the gradients' own dtype (distributed/fsdp/_fully_shard/_fsdp_collectives.py, foreach_reduce).
 
     Layer i + 1 is prefetched beside layer i: exposed a layer = max(floor t, t - usable compute of a layer). Without prefetch in the
     backward pass (FSDP1's BACKWARD_POST) a layer's gather queues behind the scatter of the one before, which waits for its compute:
@@ -106,7 +108,7 @@ def fsdp_exchange(
     units = max(layers, 1)
     elements = parameters.total / units
     gather_s = rates.all_gather_s(elements * BF16_BYTES, size, stride)
-    scatter_s = rates.reduce_scatter_s(elements * config.main_grad_bytes, size, stride)
+    scatter_s = rates.reduce_scatter_s(elements * config.fsdp_reduce_bytes, size, stride)
     usable = TIME["fsdp_overlap"] / units
     forward_exposed = max(TIME["dp_floor"] * gather_s, gather_s - usable * forward_s)
     hidden_s = usable * backward_s if config.fsdp_backward_prefetch else 0.0

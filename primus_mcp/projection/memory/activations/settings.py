@@ -39,6 +39,7 @@ _COPIED = (
     "sync_free_stage",
     "expert_load_imbalance",
     "use_torch_fsdp2",
+    "fsdp_reduce_bytes",
     "recompute",
 )
 _read = attrgetter(*_COPIED)
@@ -74,6 +75,7 @@ class ActivationSettings:
     sync_free_stage: int
     expert_load_imbalance: float
     use_torch_fsdp2: bool
+    fsdp_reduce_bytes: int
     recompute: Recompute
     linear_precision: Precision
     expert_precision: Precision
