@@ -19,7 +19,7 @@ from primus_mcp.projection.layers.build import decoder_layer, embedding, head
 from primus_mcp.projection.layers.dense_mlp import dense_mlp_pieces
 from primus_mcp.projection.layers.head import prediction_projection
 from primus_mcp.projection.layers.linear import model_linear
-from primus_mcp.projection.layers.moe_exchange import expert_tensor_parallel, router_piece
+from primus_mcp.projection.layers.moe_exchange import expert_tensor_parallel, permute_piece, router_piece
 from primus_mcp.projection.layers.moe_mlp import expert_rows, moe_pieces
 from primus_mcp.projection.layers.recompute import replay_s, replayed_modules
 from primus_mcp.projection.layers.record import Piece
@@ -157,3 +157,26 @@ def test_sequence_shards_are_cast_before_they_are_gathered(recipe: Any, shard_by
 def test_a_dense_mlp_gathers_in_fp8_and_scatters_in_bf16() -> None:
     pieces = dense_mlp_pieces(counting_rates(), MODEL, _settings(fp8="hybrid", fp8_recipe="delayed"))
     assert _tp(pieces) == (1.5 * TENSOR, 2 * TENSOR)
+
+
+@pytest.mark.parametrize(("ep", "etp"), [(8, 1), (4, 2), (1, 8)])
+def test_the_all_gather_dispatcher_moves_every_token_to_every_rank_whatever_their_routing(ep: int, etp: int) -> None:
+    ranks, shard = ep * etp, TOKENS / TP
+    hidden, chosen = 2 * ranks * shard * HIDDEN, ranks * shard * 64
+    rates = counting_rates()
+    pieces = moe_pieces(rates, MODEL, EXPERTS, _settings(ep=ep, etp=etp, dispatcher="allgather"))
+    exchange = next(p for p in pieces if p.name == "a2a")
+    assert exchange.forward_s == 2 * hidden + 3 * chosen, "gathered with routing map and probabilities, outputs scattered"
+    assert exchange.backward_s == 2 * hidden + 2 * chosen
+    assert _tp(pieces) == (2 * TENSOR, 3 * TENSOR), "of the shared expert alone: ETP gathers nothing more"
+
+
+def test_gathered_tokens_are_sorted_once_out_of_those_of_all_ranks() -> None:
+    def passed(dispatcher: Any) -> float:
+        rates = counting_rates()
+        settings = _settings(ep=8, dispatcher=dispatcher, permute_fusion=True)
+        return permute_piece(rates, MODEL, EXPERTS, settings).forward_s * rates.cluster.profile.figures["permute_efficiency"]
+
+    elements = TOKENS / TP * HIDDEN
+    assert passed("alltoall") == pytest.approx(elements * (12 * 6 + 4))
+    assert passed("allgather") == pytest.approx(elements * (4 * 6 + 4 * 8))

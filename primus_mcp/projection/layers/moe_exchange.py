@@ -18,6 +18,11 @@ def uses_deepep(settings: LayerSettings) -> bool:
     return settings.ep > 1 and (settings.dispatcher == "deepep" or settings.sync_free_stage > FUSED_ROUTER_STAGE)
 
 
+def gathers_tokens(settings: LayerSettings) -> bool:
+    """Every rank gets all tokens of its EP x ETP group and picks what its experts want (Megatron's all-gather dispatcher)."""
+    return settings.dispatcher == "allgather" and not uses_deepep(settings)
+
+
 def router_is_fused(settings: LayerSettings) -> bool:
     """Asked for, or by sync-free stage >= 1."""
     return settings.fused_router or settings.sync_free_stage >= FUSED_ROUTER_STAGE
@@ -54,7 +59,7 @@ def router_piece(rates: Rates, arch: Architecture, experts: MixtureOfExperts, se
 _EAGER_SORTS = {"library": 2, "no_exchange": 1, "deepep": 0}
 
 
-def _eager_bytes(copies: float, path: str) -> float:
+def _eager_bytes(copies: float, cleared_tokens: float, path: str) -> float:
     """Bytes an element and direction that eager PyTorch would stream in the same time: gathers and scatter-adds are far from streaming.
 
     gather b_g s_g + sorts b_s + scatter-add b_a s_a a copy, and clearing what is added to. Both directions hold one gather and one
@@ -64,28 +69,30 @@ def _eager_bytes(copies: float, path: str) -> float:
     scatter, cleared = TIME_PAIRS["permute.eager_scatter"]
     gather_bytes = TIME["permute.eager_gather"] * TIME["permute.eager_gather_slowdown"]
     per_copy = gather_bytes + _EAGER_SORTS[path] * TIME["permute.eager_sort"] + scatter * TIME["permute.eager_scatter_slowdown"]
-    return per_copy * copies + cleared
+    return per_copy * copies + cleared * cleared_tokens
 
 
 def permute_piece(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> Piece:
     """Sorting tokens by expert and back, bytes an element of the hidden state and direction: per routed copy and per token.
 
     DeepEP: 4 (r + k) for permute and unpermute; what its own kernels stage is part of their measured rate. Fused kernels gather and sum
-    rows at a share of the streaming rate, a figure of the profile. Source: kernel counts of the AMD code study.
+    rows at a share of the streaming rate, a figure of the profile. Source: kernel counts of the AMD code study. Gathered tokens are
+    sorted once, as without exchange, but out of and into those of all EP x ETP ranks.
     """
     width = settings.sharded_tokens(arch) * arch.hidden_size
     copies = experts.top_k * settings.expert_load_imbalance
     deepep = uses_deepep(settings)
-    path = "deepep" if deepep else "no_exchange" if settings.ep == 1 else "library"
+    path = "deepep" if deepep else "no_exchange" if settings.ep == 1 or gathers_tokens(settings) else "library"
+    tokens = settings.ep * settings.etp if gathers_tokens(settings) else 1
     streaming = rates.cluster.profile.figures["permute_efficiency"]
     if not permute_is_fused(settings):
-        per_token = _eager_bytes(copies, path)
+        per_token = _eager_bytes(copies, tokens, path)
     elif deepep:
         rows = received_copies(experts, settings) * settings.expert_load_imbalance
         per_token = TIME["permute.deepep_per_copy"] * (rows + copies) / streaming
     else:
         per_copy, once = TIME_PAIRS[f"permute.{path}_fused"]
-        per_token = (per_copy * copies + once) / streaming
+        per_token = (per_copy * copies + once * tokens) / streaming
     direction_s = rates.pass_s(width * per_token)
     return Piece(name="permute", module="moe", forward_s=direction_s, backward_s=direction_s)
 
@@ -103,6 +110,22 @@ def exchange_once_s(rates: Rates, arch: Architecture, experts: MixtureOfExperts,
     )
 
 
+def _gathered_exchange_s(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> tuple[float, float]:
+    """(forward, backward) seconds of the all-gather dispatcher over EP x ETP ranks, of Ts tokens each and whatever their routing.
+
+    Forward: all-gather of tokens, h 2 B, routing map, E 1 B, and probabilities, E 2 B; reduce-scatter of outputs. Backward: all-gather of
+    output gradients, reduce-scatter of those of tokens and probabilities.
+    Source: NVIDIA/Megatron-LM core/transformer/moe/token_dispatcher.py (MoEAllGatherTokenDispatcher). Known error: with an fp32 router
+    outputs and probabilities move twice the bytes; no published run uses it.
+    """
+    ranks = (settings.a2a_ep_size or settings.ep) * settings.etp
+    tokens = settings.sharded_tokens(arch) * ranks
+    hidden_bytes, per_expert = tokens * arch.hidden_size * BF16_BYTES, tokens * experts.num_experts
+    hidden_s = rates.all_gather_s(hidden_bytes, ranks, 1) + rates.reduce_scatter_s(hidden_bytes, ranks, 1)
+    chosen_s = rates.all_gather_s(per_expert, ranks, 1) + rates.all_gather_s(per_expert * BF16_BYTES, ranks, 1)
+    return hidden_s + chosen_s, hidden_s + rates.reduce_scatter_s(per_expert * BF16_BYTES, ranks, 1)
+
+
 def exchange_piece(
     rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings, beside_s: tuple[float, float]
 ) -> Piece:
@@ -110,9 +133,12 @@ def exchange_piece(
 
     `beside_s`: (forward, backward) compute of the shared expert that may hide part of it when the two overlap.
     """
-    direction_s = 2 * exchange_once_s(rates, arch, experts, settings)
+    if gathers_tokens(settings):
+        ahead_s, back_s = _gathered_exchange_s(rates, arch, experts, settings)
+    else:
+        ahead_s = back_s = 2 * exchange_once_s(rates, arch, experts, settings)
     hidden = TIME["moe_a2a_overlap"] if settings.overlap_moe_a2a and not settings.exchange_waits else 0.0
-    piece = communication("a2a", direction_s, direction_s, hidden=hidden, module="moe")
+    piece = communication("a2a", ahead_s, back_s, hidden=hidden, module="moe")
     if not settings.shared_expert_overlap:
         return piece
     forward_s, backward_s = beside_s
@@ -122,14 +148,17 @@ def exchange_piece(
         module="moe",
         forward_s=max(0.0, piece.forward_s - forward_s),
         backward_s=max(0.0, piece.backward_s - backward_s),
-        forward_total_s=direction_s,
-        backward_total_s=direction_s,
+        forward_total_s=ahead_s,
+        backward_total_s=back_s,
     )
 
 
 def expert_tensor_parallel(rates: Rates, arch: Architecture, experts: MixtureOfExperts, settings: LayerSettings) -> list[Piece]:
-    """ETP > 1: rows that a rank received are gathered over its ETP group, and results scattered back."""
-    if settings.etp == 1:
+    """ETP > 1: rows that a rank received are gathered over its ETP group, and results scattered back.
+
+    Gathered tokens are of all ETP ranks already. Known error: DeepEP sends a copy to each ETP rank in place of this gather.
+    """
+    if settings.etp == 1 or gathers_tokens(settings):
         return []
     rows = settings.sharded_tokens(arch) * experts.top_k * settings.expert_load_imbalance * settings.etp
     size_bytes = rows * arch.hidden_size * BF16_BYTES
