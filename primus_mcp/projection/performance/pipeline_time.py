@@ -125,7 +125,7 @@ def timeline(
     planner: PlannerCosts | None = None,
     paired: Pair | None = None,
 ) -> Timeline:
-    """One iteration's compute. `paired`: see `paired_s`."""
+    """One iteration's compute. `paired`: see `paired_s`. Schedules that Primus's own pipeline runs ask for their inputs late."""
     return simulate(
         run_name(config, placement),
         pp=placement.pp,
@@ -136,6 +136,7 @@ def timeline(
         weight_s=tuple(stage.weight_s for stage in stages),
         hop_s=transfer_s,
         blocking=_sender_waits(config),
+        asking=True,
         group_size=_group_size(config),
         planner=planner,
         paired_s=paired,
@@ -164,4 +165,4 @@ def traced(
         paired_s(stages, alone, name),
     )
     order = build_order(name, pp, vpp, shown, group, planner_of(config))
-    return name, shown, trace(order, times, blocking=_sender_waits(config))
+    return name, shown, trace(order, times, blocking=_sender_waits(config), asking=True)

@@ -22,7 +22,8 @@ _HOP_BLOCK = 4
 class Graph:
     """Of each rank's i-th task, `task_nodes[rank][i]` is the node in which it ends and `entries[rank][i]` what it waits for: the last
     node of its rank and the node of its input. `owners[node]` = (rank, i); a transfer belongs to its sender's task. `tails[rank]` =
-    the rank's last node. The tasks of an overlapped pair end in one node.
+    the rank's last node. The tasks of an overlapped pair end in one node. `asked_after[rank][i]` = the node of the rank behind which the
+    task's input was asked for, 0 where that is none or the rank's last one.
     """
 
     order: Order
@@ -31,6 +32,7 @@ class Graph:
     entries: tuple[tuple[tuple[int, int], ...], ...]
     owners: tuple[tuple[int, int], ...]
     tails: tuple[int, ...]
+    asked_after: tuple[tuple[int, ...], ...]
 
 
 def value_table(
@@ -84,8 +86,8 @@ def _check_one(rank: int, micro_batch: int, chunk: int, seen: dict[Task, int]) -
 class _Builder:
     """Sweeps the ranks round robin and appends what is ready."""
 
-    def __init__(self, order: Order, *, blocking: bool) -> None:
-        self.order, self.blocking = order, blocking
+    def __init__(self, order: Order, *, blocking: bool, asking: bool) -> None:
+        self.order, self.blocking, self.asking = order, blocking, asking and bool(order.asked)
         self.stages = order.pp * order.vpp
         self.stage = [[stage_of(r, c, order.pp, vee=order.vee) for c in range(order.vpp)] for r in range(order.pp)]
         self.rank_of = {stage: rank for rank, chunks in enumerate(self.stage) for stage in chunks}
@@ -94,6 +96,7 @@ class _Builder:
         self.owners: list[tuple[int, int]] = [(0, 0)]
         self.nodes: list[list[int]] = [[] for _ in range(order.pp)]
         self.entries: list[list[tuple[int, int]]] = [[] for _ in range(order.pp)]
+        self.asked_after: list[list[int]] = [[] for _ in range(order.pp)]
         self.tails = [0] * order.pp
         self.output: dict[tuple[bool, int, int], int] = {}  # (is forward, stage, micro-batch) -> node where its output is ready
 
@@ -128,6 +131,18 @@ class _Builder:
         self.owners.append((rank, len(self.nodes[rank])))
         self.tails[rank] = len(self.rows)
 
+    def receive(self, rank: int, source: tuple[int, int]) -> tuple[int, int]:
+        """The input of the rank's next task as its row waits for it: a transfer that starts behind the receiver's asking, where it does."""
+        place, after = len(self.nodes[rank]), 0
+        if self.asking and source[1]:
+            asked = self.order.asked[rank][place]
+            after = self.nodes[rank][asked - 1] if asked else 0
+            self.rows.append((after, source[0], 0, source[1]))
+            self.owners.append((rank, place))
+            source = len(self.rows), 0
+        self.asked_after[rank].append(0 if after == self.tails[rank] else after)
+        return source
+
     def send(self, rank: int, task: Task, place: int) -> None:
         """Makes the task's output available, behind its transfer where the sender waits for it."""
         if task.kind == "W":
@@ -145,7 +160,7 @@ class _Builder:
         if source is None:
             return 0
         self.entries[rank].append((self.tails[rank], source[0]))
-        self.add_row(rank, source, 1 + _BLOCK[task.kind] * self.stages + self.stage[rank][task.chunk])
+        self.add_row(rank, self.receive(rank, source), 1 + _BLOCK[task.kind] * self.stages + self.stage[rank][task.chunk])
         self.nodes[rank].append(self.tails[rank])
         self.send(rank, task, len(self.nodes[rank]) - 1)
         return 1
@@ -159,6 +174,7 @@ class _Builder:
         for source, duration in zip(sources, (0, self.pair_index(self.stage[rank][forward.chunk], backward.chunk)), strict=True):
             assert source is not None
             self.entries[rank].append((self.tails[rank], source[0]))
+            self.asked_after[rank].append(0)
             self.add_row(rank, source, duration)
         self.owners[-1] = rank, place + 1
         self.nodes[rank] += [self.tails[rank]] * 2
@@ -185,14 +201,14 @@ class _Builder:
         return moved
 
 
-def build_graph(order: Order, *, blocking: bool = False) -> Graph:
+def build_graph(order: Order, *, blocking: bool = False, asking: bool = False) -> Graph:
     """The graph of an order: F(i, s) waits for F(i, s-1); B or D(i, s) for B or D(i, s+1), on the last stage for F(i, s); W for B.
 
-    blocking: a rank also waits for each transfer that it sends. Raises ValueError for a task that is missing, doubled or out of
-    order, and for a deadlock, naming the task at which every rank waits.
+    blocking: a rank also waits for each transfer that it sends. asking: none begins before its receiver asks (`Order.asked`). Raises
+    ValueError for a task that is missing, doubled or out of order, and for a deadlock, naming the task at which every rank waits.
     """
     check_complete(order)
-    builder = _Builder(order, blocking=blocking)
+    builder = _Builder(order, blocking=blocking, asking=asking)
     while builder.sweep():
         pass
     places = [len(nodes) for nodes in builder.nodes]
@@ -206,15 +222,23 @@ def build_graph(order: Order, *, blocking: bool = False) -> Graph:
         entries=tuple(map(tuple, builder.entries)),
         owners=tuple(builder.owners),
         tails=tuple(builder.tails),
+        asked_after=tuple(map(tuple, builder.asked_after)),
     )
 
 
 @lru_cache(maxsize=128)
 def named_graph(
-    schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, planner: PlannerCosts | None, blocking: bool
+    schedule: str,
+    pp: int,
+    vpp: int,
+    micro_batches: int,
+    group_size: int | None,
+    planner: PlannerCosts | None,
+    blocking: bool,
+    asking: bool = False,
 ) -> Graph:
     """The graph of a schedule by name, built once."""
-    return build_graph(build_order(schedule, pp, vpp, micro_batches, group_size, planner), blocking=blocking)
+    return build_graph(build_order(schedule, pp, vpp, micro_batches, group_size, planner), blocking=blocking, asking=asking)
 
 
 def end_times(graph: Graph, values: list[float]) -> list[float]:

@@ -26,7 +26,8 @@ class Order:
     `vee`: odd chunks are placed mirrored (the last stage of two lies on rank 0). `period`: micro-batches after which the steady
     pattern repeats; 0 where it does not. `paired_from`: place in each rank's row from which an F directly before a D or B of other work
     runs overlapped with it; empty where no tasks overlap. `copies`: 2 where chunk 1 belongs to a second copy of the model, which takes half
-    of the micro-batches in the other direction (DualPipe); micro-batches are then numbered in each copy.
+    of the micro-batches in the other direction (DualPipe); micro-batches are then numbered in each copy. `asked`: see `receives.py`; empty
+    where no runtime is known that asks late.
     """
 
     schedule: str
@@ -38,6 +39,7 @@ class Order:
     paired_from: tuple[int, ...]
     ranks: tuple[Row, ...]
     copies: int = 1
+    asked: tuple[tuple[int, ...], ...] = ()
 
     @property
     def streamed(self) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from primus_mcp.projection.pipeline.heuristic import PlannerCosts
-from primus_mcp.projection.pipeline.order import Order, Row, Task
+from primus_mcp.projection.pipeline.order import Kind, Order
 from primus_mcp.projection.pipeline.schedules import build_order, period_of, require_sizes
 
 
@@ -27,11 +27,21 @@ class Splice:
         return self.at - self.repeats * self.length
 
 
-def _shifted(row: Row, by: int) -> Row:
-    return tuple(Task(kind, i + by, chunk) for kind, i, chunk in row)
+_Entry = tuple[Kind, int, int, int]  # a task, and how far before it its input is asked for
+_Entries = tuple[_Entry, ...]
 
 
-def _splice_row(row: Row, longer: Row, period: int) -> Splice | None:
+def _entries(order: Order, rank: int) -> _Entries:
+    row = order.ranks[rank]
+    back = [place - asked for place, asked in enumerate(order.asked[rank])] if order.asked else [0] * len(row)
+    return tuple((kind, i, chunk, before) for (kind, i, chunk), before in zip(row, back, strict=True))
+
+
+def _shifted(row: _Entries, by: int) -> _Entries:
+    return tuple((kind, i + by, chunk, before) for kind, i, chunk, before in row)
+
+
+def _splice_row(row: _Entries, longer: _Entries, period: int) -> Splice | None:
     length, at = len(longer) - len(row), 0
     while at < len(row) and row[at] == longer[at]:
         at += 1
@@ -53,7 +63,8 @@ def splices(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: in
     if not order.period:
         return None
     longer = build_order(schedule, pp, vpp, micro_batches + order.period, group_size)
-    found = [_splice_row(row, more, order.period // order.copies) for row, more in zip(order.ranks, longer.ranks, strict=True)]
+    shift = order.period // order.copies
+    found = [_splice_row(_entries(order, rank), _entries(longer, rank), shift) for rank in range(pp)]
     whole = tuple(splice for splice in found if splice is not None)
     return whole if len(whole) == len(found) else None
 

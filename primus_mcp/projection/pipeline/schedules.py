@@ -18,6 +18,7 @@ from primus_mcp.projection.pipeline.loop_orders import (
     zb_h2,
 )
 from primus_mcp.projection.pipeline.order import Order, Row
+from primus_mcp.projection.pipeline.receives import Asked, asked_before_weights, asked_by_steps
 from primus_mcp.projection.pipeline.rules import (
     INTERLEAVED_SCHEDULES,
     PAIRED_SCHEDULES,
@@ -34,10 +35,8 @@ _MAKERS: dict[str, Callable[[int, int], tuple[Row, ...]]] = {
     "1f1b": one_f_one_b,
     "zero-bubble": zb_h1,
     "zb-h2": zb_h2,
-    "zbv-formatted": zbv,
-    "v-half": v_half,
-    "v-min": v_min,
 }
+_WITH_CELLS = {"v-half": v_half, "v-min": v_min}
 _WITH_PAIRS = {"dualpipe": dualpipe, "dualpipe-v": dualpipe_v, "zbv-formatted-a2a": zbv_paired}
 
 
@@ -77,18 +76,26 @@ def _built(schedule: str, pp: int, vpp: int, micro_batches: int, group: int | No
         raise InputError("its order depends on the times of the stages", where=schedule, remedy="solve for it")
     vee, period = schedule in VEE_SCHEDULES, period_of(schedule, pp, group)
     paired_from: tuple[int, ...] = ()
+    asked: Asked = ()
     if schedule in INTERLEAVED_SCHEDULES:
         paired = schedule in PAIRED_SCHEDULES
         warm_up = interleaved_warm_up(pp, vpp, micro_batches, period, int(paired))
         ranks, paired_from = interleaved(vpp, micro_batches, period, warm_up), warm_up if paired else ()
     elif schedule in _WITH_PAIRS:
         ranks, paired_from = _WITH_PAIRS[schedule](pp, micro_batches)
+    elif schedule in _WITH_CELLS:
+        ranks, cells = _WITH_CELLS[schedule](pp, micro_batches)
+        asked = asked_by_steps(ranks, cells)
+    elif schedule == "zbv-formatted":
+        ranks = zbv(pp, micro_batches)
+        asked = asked_by_steps(ranks, tuple(tuple(range(rank, rank + len(row))) for rank, row in enumerate(ranks)))
     elif schedule == "1f1b-a2a":
         ranks, paired_from = one_f_one_b_paired(micro_batches), (1,)
     elif schedule == "zero-bubble-heuristic":
         ranks = plan_heuristic(micro_batches, planner or default_costs(pp))
     else:
         ranks = _MAKERS[schedule](pp, micro_batches)
+        asked = asked_before_weights(ranks) if schedule == "zero-bubble" and micro_batches >= pp else ()
     return Order(
         schedule=schedule,
         pp=pp,
@@ -99,4 +106,5 @@ def _built(schedule: str, pp: int, vpp: int, micro_batches: int, group: int | No
         paired_from=paired_from,
         ranks=ranks,
         copies=model_copies(schedule),
+        asked=asked,
     )

@@ -111,6 +111,7 @@ def simulate(
     weight_s: tuple[float, ...],
     hop_s: float | tuple[float, ...] = 0.0,
     blocking: bool = False,
+    asking: bool = False,
     group_size: int | None = None,
     planner: PlannerCosts | None = None,
     paired_s: Pair | None = None,
@@ -119,7 +120,8 @@ def simulate(
 
     backward_s = input gradient with its recompute, weight_s = weight gradient; schedules that do not split run D = B + W.
     hop_s: seconds of one transfer between different ranks, one number or one for each of the pp * vpp - 1 boundaries. blocking:
-    the sender waits for its transfers (Megatron without overlapped p2p). paired_s: what every stage's forward and its full backward
+    the sender waits for its transfers (Megatron without overlapped p2p). asking: no transfer begins before its receiver asks (Primus's own
+    pipeline, `receives.py`; without effect on orders that it does not run). paired_s: what every stage's forward and its full backward
     (input gradient in zbv-formatted-a2a) take of an overlapped pair, for schedules that have them.
     planner: see `build_order`; for seaailab-ilp what its solver plans with, by default the times themselves in 1F1B's memory.
     Raises InputError where the schedule does not exist for the sizes, ValueError for wrong times.
@@ -127,7 +129,7 @@ def simulate(
     if paired_s and schedule not in PAIRED_SCHEDULES:
         raise InputError(f"{schedule} overlaps no tasks", where="paired_s", remedy=f"use one of {', '.join(PAIRED_SCHEDULES)}")
     times = stage_times(pp * vpp, forward_s, backward_s, weight_s, hop_s, paired_s)
-    return _simulated(schedule, pp, vpp, micro_batches, group_size, planner, blocking, times)
+    return _simulated(schedule, pp, vpp, micro_batches, group_size, planner, blocking, asking, times)
 
 
 @lru_cache(maxsize=8192)
@@ -139,11 +141,14 @@ def _simulated(
     group_size: int | None,
     planner: PlannerCosts | None,
     blocking: bool,
+    asking: bool,
     times: StageTimes,
 ) -> Timeline:
     paired = schedule in PAIRED_SCHEDULES
     require_sizes(schedule, pp, vpp, micro_batches, group_size)
-    family: Family = NamedFamily(schedule=schedule, pp=pp, vpp=vpp, group_size=group_size, planner=planner, blocking=blocking)
+    family: Family = NamedFamily(
+        schedule=schedule, pp=pp, vpp=vpp, group_size=group_size, planner=planner, blocking=blocking, asking=asking
+    )
     if schedule == SOLVED_SCHEDULE:
         from primus_mcp.projection.pipeline.ilp import solve  # numpy loads for a solved order only
 
@@ -160,16 +165,16 @@ def _costs(times: StageTimes) -> PlannerCosts:
     return PlannerCosts(forward=times.forward_s, backward=times.backward_s, weight=times.weight_s, hop=hop, caps=caps)
 
 
-def simulate_order(order: Order, times: StageTimes, *, blocking: bool = False) -> Timeline:
+def simulate_order(order: Order, times: StageTimes, *, blocking: bool = False, asking: bool = False) -> Timeline:
     """One step of any order, simulated task by task. Raises ValueError for an order that cannot run."""
-    graph = build_graph(order, blocking=blocking)
+    graph = build_graph(order, blocking=blocking, asking=asking)
     end = end_times(graph, times.values(order.pp, order.schedule))
     return _timeline(graph, times, end, 0.0, _busy_s(order, times, order.micro_batches, _count_pairs(order)))
 
 
-def trace(order: Order, times: StageTimes, *, blocking: bool = False) -> tuple[tuple[TracedTask, ...], ...]:
+def trace(order: Order, times: StageTimes, *, blocking: bool = False, asking: bool = False) -> tuple[tuple[TracedTask, ...], ...]:
     """Per rank every task with its start and end, in the order in which it runs; the two of an overlapped pair have the same."""
-    graph, values = build_graph(order, blocking=blocking), times.values(order.pp, order.schedule)
+    graph, values = build_graph(order, blocking=blocking, asking=asking), times.values(order.pp, order.schedule)
     end = end_times(graph, values)
     return tuple(
         tuple(

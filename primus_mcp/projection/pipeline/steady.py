@@ -63,21 +63,30 @@ def _usable(cuts: list[list[int]], found: tuple[Splice, ...]) -> list[list[int]]
 
 
 def _states(graph: Graph, found: tuple[Splice, ...], cuts: list[list[int]]) -> list[dict[tuple[int, int, int], int]]:
-    """Per cut: (rank, tasks before the cut, use) -> node. use: 0 last node of the rank; 1, 2 input of an F, of a B or D behind the cut."""
+    """Per cut: (rank, tasks before the cut, use) -> node. use: 0 last node of the rank; 1, 2 input of an F, of a B or D behind the cut; 3
+    task that one behind some cut asked for its input after.
+    """
     last = cuts[0]
     states: list[dict[tuple[int, int, int], int]] = [
         {(rank, 0, 0): entries[at][0] for rank, (entries, at) in enumerate(zip(graph.entries, cut, strict=True))} for cut in cuts
     ]
+    asked_before: set[tuple[int, int]] = set()
     for rank, entries in enumerate(graph.entries):
         for place, (_, source) in enumerate(entries):
-            if not source:
-                continue
-            other, from_place = graph.owners[source]
-            use = 1 if graph.order.ranks[rank][place].kind == "F" else 2
+            uses = (source, 1 if graph.order.ranks[rank][place].kind == "F" else 2), (graph.asked_after[rank][place], 3)
             lowest = max(0, ceil((last[rank] - place) / found[rank].length))  # the user lies behind cut k from here on
-            highest = ceil((last[other] - from_place) / found[other].length) - 1  # the source lies before cut k up to here
-            for k in range(lowest, min(highest, len(cuts) - 1) + 1):
-                states[k][other, cuts[k][other] - from_place, use] = source
+            for node, use in uses:
+                if not node:
+                    continue
+                other, from_place = graph.owners[node]
+                highest = ceil((last[other] - from_place) / found[other].length) - 1  # the source lies before cut k up to here
+                for k in range(lowest, min(highest, len(cuts) - 1) + 1):
+                    if use == 3:
+                        asked_before.add((rank, cuts[k][rank] - from_place))
+                    else:
+                        states[k][other, cuts[k][other] - from_place, use] = node
+    for cut, state in zip(cuts, states, strict=True):
+        state |= {(rank, back, 3): graph.task_nodes[rank][cut[rank] - back] for rank, back in asked_before if back <= cut[rank]}
     return states
 
 
@@ -105,12 +114,14 @@ def repeating_graph(graph: Graph, found: tuple[Splice, ...]) -> Repeating | None
 
 
 @lru_cache(maxsize=128)
-def repeating(schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, blocking: bool) -> Repeating | None:
+def repeating(
+    schedule: str, pp: int, vpp: int, micro_batches: int, group_size: int | None, blocking: bool, asking: bool
+) -> Repeating | None:
     """`repeating_graph` of a schedule by name."""
     found = splices(schedule, pp, vpp, micro_batches, group_size)
     if found is None:
         return None
-    return repeating_graph(named_graph(schedule, pp, vpp, micro_batches, group_size, None, blocking), found)
+    return repeating_graph(named_graph(schedule, pp, vpp, micro_batches, group_size, None, blocking, asking), found)
 
 
 def _repetition(states: tuple[tuple[int, ...], ...], end: list[float]) -> tuple[int, float] | None:
@@ -151,6 +162,7 @@ class NamedFamily:
     group_size: int | None
     planner: PlannerCosts | None
     blocking: bool
+    asking: bool = False
 
     @property
     def period(self) -> int:
@@ -163,11 +175,11 @@ class NamedFamily:
 
     def graph(self, micro_batches: int) -> Graph:
         """Built once a size."""
-        return named_graph(self.schedule, self.pp, self.vpp, micro_batches, self.group_size, self.planner, self.blocking)
+        return named_graph(self.schedule, self.pp, self.vpp, micro_batches, self.group_size, self.planner, self.blocking, self.asking)
 
     def repeating(self, micro_batches: int) -> Repeating | None:
         """Built once a size."""
-        return repeating(self.schedule, self.pp, self.vpp, micro_batches, self.group_size, self.blocking)
+        return repeating(self.schedule, self.pp, self.vpp, micro_batches, self.group_size, self.blocking, self.asking)
 
 
 def _longer_run(part: Repeating, values: list[float], blocks: int) -> tuple[Graph, list[float], float]:

@@ -1,7 +1,7 @@
 """V-Half and V-Min: a building block repeated on a grid of unit cells, then pulled together without raising the peak.
 
 Qi et al. 2024, "Pipeline parallelism with controllable memory", arXiv:2405.15362. The grid is built for F = B = W = 1 cell; only the
-order of the tasks is kept, real times are run through it later.
+order of the tasks is kept (and where a rank asks for its inputs), real times are run through it later.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 from primus_mcp.projection.pipeline.order import Kind, Row, Task, home_of, stage_of
 
 Offsets = dict[tuple[Kind, int], int]
+Cells = tuple[tuple[int, ...], ...]
 _BLOCK_CELLS = 6  # F, B and W of two chunks
 _CHANGE = {"F": 1, "B": 0, "W": -1}  # live chunks; what B leaves is needed by W
 
 
-def v_half(pp: int, micro_batches: int) -> tuple[Row, ...]:
-    """Peak floor(pp/2) + 1 micro-batches of 1/pp of the model, about half of 1F1B."""
+def v_half(pp: int, micro_batches: int) -> tuple[tuple[Row, ...], Cells]:
+    """Rows and the cell of every task. Peak floor(pp/2) + 1 micro-batches of 1/pp of the model, about half of 1F1B."""
     gap = 0 if pp % 2 else 3
     return _greedy(
         [
@@ -25,8 +26,8 @@ def v_half(pp: int, micro_batches: int) -> tuple[Row, ...]:
     )
 
 
-def v_min(pp: int, micro_batches: int) -> tuple[Row, ...]:
-    """Peak floor((pp+1)/3) + 1 micro-batches of 1/pp of the model, about a third of 1F1B."""
+def v_min(pp: int, micro_batches: int) -> tuple[tuple[Row, ...], Cells]:
+    """Rows and the cell of every task. Peak floor((pp+1)/3) + 1 micro-batches of 1/pp of the model, about a third of 1F1B."""
     gap = 0 if pp % 3 else 2
     return _greedy(
         [{("F", 0): r, ("F", 1): 2 * pp - r - 1, ("B", 1): 2 * pp + gap + r, ("B", 0): 4 * pp + gap - r - 1} for r in range(pp)],
@@ -34,12 +35,13 @@ def v_min(pp: int, micro_batches: int) -> tuple[Row, ...]:
     )
 
 
-def _greedy(offsets: list[Offsets], micro_batches: int) -> tuple[Row, ...]:
+def _greedy(offsets: list[Offsets], micro_batches: int) -> tuple[tuple[Row, ...], Cells]:
     grid = _Grid(offsets, micro_batches)
     cap = grid.place_weights()
     grid.pull_forward(cap)
     grid.pull_cooldown()
-    return tuple(tuple(cells[cell] for cell in sorted(cells)) for cells in grid.cells)
+    taken = tuple(tuple(sorted(cells)) for cells in grid.cells)
+    return tuple(tuple(cells[cell] for cell in own) for own, cells in zip(taken, grid.cells, strict=True)), taken
 
 
 class _Grid:
