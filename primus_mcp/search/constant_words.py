@@ -92,6 +92,7 @@ CONSTANTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "figures.gemm_k_ramp_fp8": ("K at half the FP8 GEMM rate", ""),
         "figures.gemm_k_ramp_fp4": ("K at half the FP4 GEMM rate", ""),
         "figures.gemm_unaligned_efficiency": ("GEMMs of unaligned shapes", _SHARE),
+        "figures.gemm_bias_gradient_efficiency": ("GEMMs that sum bias gradients", _SHARE),
         "figures.gemm_mxfp8_efficiency": ("MXFP8 GEMM against FP8", _SHARE),
         "figures.gemm_blockwise_efficiency": ("blockwise FP8 GEMM against FP8", _SHARE),
         "figures.grouped_weight_gradient_efficiency": ("grouped weight gradients", _SHARE),

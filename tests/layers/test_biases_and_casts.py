@@ -59,3 +59,33 @@ def test_fp8_attention_casts_q_k_and_v_and_the_gradient_of_its_output(latent: La
     assert passes[0].forward_s == pytest.approx(RATES.pass_s(TOKENS * width * 8))
     assert passes[0].backward_s == pytest.approx(RATES.pass_s(TOKENS * HEADS * 128 * 8))
     assert len([piece for piece in _layer(arch).pieces if piece.name == "attention_core"]) == 1
+
+
+@pytest.mark.parametrize("name", ["attention_linear", "experts"])
+def test_bf16_weight_gradients_of_transformer_engine_slow_down_by_the_sum_of_bias_gradients(name: str) -> None:
+    rate = CLUSTER.profile.figures["gemm_bias_gradient_efficiency"]
+    plain, biased = (_time(_layer(arch, grouped_gemm="te"), name) for arch in (replace(BIASED, linear_bias=False), BIASED))
+    sides = {"attention_linear": ((HEADS + 2 * GROUPS) * WIDTH, HEADS * WIDTH), "experts": (2 * 2880, 2880)}[name]
+    assert rate < 1
+    assert plain[:2] == biased[:2]
+    assert biased[2] / plain[2] == pytest.approx((sides[0] / rate + sides[1]) / sum(sides), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"fp8": "hybrid", "fp8_recipe": "delayed", "grouped_gemm": "te"},
+        {"turbo_gemm": True, "grouped_gemm": "turbo"},
+        {"bias_gradient_in_gemm": False},
+    ],
+)
+def test_casts_and_passes_that_sum_bias_gradients_leave_the_gemms_alone(config: dict[str, Any]) -> None:
+    plain, biased = (_layer(arch, **config) for arch in (replace(BIASED, linear_bias=False), BIASED))
+    for name in ("attention_linear", "experts"):
+        assert _time(plain, name) == _time(biased, name)
+
+
+def test_a_bias_of_queries_keys_and_values_alone_touches_attention_alone() -> None:
+    plain, biased = (_layer(replace(BIASED, linear_bias=False, qkv_bias=choice)) for choice in (False, True))
+    assert _time(biased, "attention_linear")[2] > _time(plain, "attention_linear")[2]
+    assert _time(biased, "experts") == _time(plain, "experts")

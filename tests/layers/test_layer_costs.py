@@ -341,3 +341,4 @@ def test_biases_of_experts_cost_the_host_operations_for_each_expert_of_the_rank(
     assert bias_launches(GQA, layer_settings(TrainingConfig(ep=8))) == (0.0, 0.0, 0.0)
     few, many = (bias_launches(biased, layer_settings(TrainingConfig(ep=ep))) for ep in (8, 2))
     assert many == pytest.approx(tuple(4 * launches for launches in few))
+    assert bias_launches(biased, layer_settings(TrainingConfig(ep=8, fused_expert_mlp=True))) == (0.0, 0.0, 0.0)

@@ -65,6 +65,7 @@ OF_LAYERS = {
     "step_efficiency",
     "grouped_weight_gradient_efficiency",
     "gemm_unaligned_efficiency",
+    "gemm_bias_gradient_efficiency",
     "permute_efficiency",
     "gemm_mxfp8_efficiency",
     "gemm_blockwise_efficiency",

@@ -19,7 +19,8 @@ from primus_mcp.projection.performance import project_performance
 LATENT = replace(
     MOE, latent_attention=LatentAttention(q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128)
 )
-NARROW = replace(DENSE, head_dim=64, num_attention_heads=64)
+NARROW = replace(DENSE, head_dim=64, num_attention_heads=64, qkv_bias=True)
+WINDOWED = replace(NARROW, sliding_window=512, windowed_layers=(True,) * DENSE.num_layers)
 PROBES: tuple[tuple[Architecture, TrainingConfig], ...] = (
     (DENSE, TrainingConfig(mbs=1, gbs=128, tp=8, pp=2, cp=2, sequence_parallel=True)),
     (DENSE, TrainingConfig(mbs=1, gbs=128, tp=2, pp=4, fp8="hybrid", flash_attention=False)),
@@ -28,6 +29,7 @@ PROBES: tuple[tuple[Architecture, TrainingConfig], ...] = (
     (DENSE, TrainingConfig(mbs=1, gbs=128, fp8="e4m3", fp8_recipe="blockwise")),
     (DENSE, TrainingConfig(mbs=1, gbs=128, tp=2, cp=16, cp_comm_type="a2a")),
     (NARROW, TrainingConfig(mbs=1, gbs=128)),
+    (WINDOWED, TrainingConfig(mbs=1, gbs=128)),
     (LATENT, replace(MOE_CONFIG, mbs=1, gbs=128, ep=32, dispatcher="deepep", grouped_gemm="turbo", sync_free_stage=2)),
     (MOE, replace(MOE_CONFIG, mbs=1, gbs=128, ep=8, pp=4)),
 )

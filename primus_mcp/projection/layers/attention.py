@@ -28,7 +28,8 @@ def _query_projections(rates: Rates, arch: Architecture, settings: LayerSettings
     query, keys = arch.num_attention_heads * arch.head_dim / settings.tp, arch.num_query_groups * arch.head_dim / settings.tp
     gate = query if arch.attention_output_gate else 0.0
     fused = query + 2 * keys + gate
-    entry = model_linear(rates, settings, "attention_linear", tokens, fused, arch.hidden_size, gathered="input")
+    biased = arch.linear_bias or arch.qkv_bias
+    entry = model_linear(rates, settings, "attention_linear", tokens, fused, arch.hidden_size, gathered="input", biased=biased)
     leave = model_linear(rates, settings, "attention_linear", tokens, arch.hidden_size, query, gathered="gradient")
     pieces = [entry, leave, *tensor_parallel(rates, arch, settings, (entry,), leave)]
     if arch.num_query_groups < settings.tp:

@@ -87,8 +87,8 @@ def loop_gemms(arch: Architecture, settings: LayerSettings) -> Launches:
 
 
 def bias_launches(arch: Architecture, settings: LayerSettings) -> Launches:
-    """Plain tensor operations that add the biases of this rank's experts one expert at a time."""
-    if arch.experts is None or not arch.linear_bias:
+    """Plain tensor operations that add the biases of this rank's experts one expert at a time, unless their kernels do."""
+    if arch.experts is None or not arch.linear_bias or settings.fused_expert_mlp:
         return NO_LAUNCHES
     return times(_counts("expert_bias"), arch.experts.num_experts // settings.ep)
 

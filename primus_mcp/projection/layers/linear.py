@@ -69,6 +69,19 @@ def _scaling_rate(rates: Rates, scaling: Scaling) -> float:
     return 1.0 if scaling == "tensor" else rates.cluster.profile.figures[f"gemm_{scaling}_efficiency"]
 
 
+def bias_gradient_rate(rates: Rates, settings: LayerSettings, precision: Precision, *, turbo: bool) -> float:
+    """Rate of a weight-gradient GEMM that sums the gradient of a bias as well, over that of a plain one.
+
+    TransformerEngine asks cuBLASLt or hipBLASLt for that sum in BF16, an epilogue that few kernels have; casts to FP8 sum on their way.
+    Linears whose bias a later operation adds (attention output, both of a dense MLP, the second of experts) have none to sum. Turbo adds
+    and sums in passes, 6 B an output, not priced. Source: TransformerEngine pytorch/module/linear.py and grouped_linear.py, Megatron-LM
+    `skip_bias_add`.
+    """
+    if precision != "bf16" or turbo or not settings.bias_gradient_in_gemm:
+        return 1.0
+    return rates.cluster.profile.figures["gemm_bias_gradient_efficiency"]
+
+
 def linear(
     rates: Rates,
     name: str,
@@ -87,17 +100,19 @@ def linear(
     cast_rows: tuple[float, float] | None = None,
     casts_input: bool = True,
     casts_gradient: bool = True,
+    weight_rate: float = 1.0,
 ) -> Piece:
     """[tokens, inputs] x [inputs, outputs] of `groups` equal products (tokens = rows of one product).
 
     Sides of the weight that are no multiple of 128 lie on every contiguous dimension of all three GEMMs and slow them down.
     FP8: the input is cast in the forward pass and the output gradient in the backward pass, each once for the two GEMMs that read it;
     `cast_rows` rows of them are walked where these are not all (shards) or more than that (buffers larger than their content); a
-    neighbour fused with it may hand over FP8 already.
+    neighbour fused with it may hand over FP8 already. `weight_rate`: what else the weight gradient's kernel does (`bias_gradient_rate`).
     """
     products = _directions(rates, tokens, outputs, inputs, precision, groups, kernel, accumulate.output_bytes())
     rate = _alignment(rates, outputs, inputs) * _scaling_rate(rates, scaling)
     forward_s, backward_s, weight_s = (seconds / rate for seconds in products)
+    weight_s /= weight_rate
     if cast_bytes:
         input_rows, gradient_rows = (tokens * groups, tokens * groups) if cast_rows is None else cast_rows
         forward_s += rates.pass_s(input_rows * inputs * cast_bytes) if casts_input else 0.0
@@ -127,10 +142,12 @@ def model_linear(
     module: str | None = None,
     *,
     gathered: Literal["input", "gradient"] | None = None,
+    biased: bool = False,
 ) -> Piece:
     """A dense linear in the precision, with the casts and the accumulation of the model's linears.
 
     `gathered` under sequence parallelism: the input of a column-parallel one, the output gradient of a row-parallel one.
+    `biased`: it adds its bias itself.
     """
     cast_rows = None
     if gathered is not None and settings.linear_cast_bytes and settings.sequence_parallel and settings.tp > 1:
@@ -149,6 +166,7 @@ def model_linear(
         trains_weights=settings.trains_weights,
         module=module,
         cast_rows=cast_rows,
+        weight_rate=bias_gradient_rate(rates, settings, settings.linear_precision, turbo=settings.turbo_gemm) if biased else 1.0,
     )
 
 

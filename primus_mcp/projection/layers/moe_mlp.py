@@ -5,7 +5,7 @@ from __future__ import annotations
 from primus_mcp.inputs.architecture import Architecture, MixtureOfExperts
 from primus_mcp.inputs.constants import TIME
 from primus_mcp.projection.layers.dense_mlp import activation_bytes, clamp_bytes, mlp_pieces
-from primus_mcp.projection.layers.linear import accumulation, linear
+from primus_mcp.projection.layers.linear import accumulation, bias_gradient_rate, linear
 from primus_mcp.projection.layers.moe_exchange import (
     exchange_piece,
     expert_tensor_parallel,
@@ -42,6 +42,7 @@ def _expert_linears(rates: Rates, arch: Architecture, experts: MixtureOfExperts,
     accumulate = accumulation(settings, turbo=settings.grouped_gemm == "turbo", legacy=settings.grouped_gemm == "legacy")
     sides = (((2 if arch.gated_mlp else 1) * width, float(arch.hidden_size)), (float(arch.hidden_size), width))
     fused = settings.fused_expert_mlp
+    bias_rate = bias_gradient_rate(rates, settings, settings.expert_precision, turbo=settings.grouped_gemm != "te")
     return tuple(
         linear(
             rates,
@@ -60,6 +61,7 @@ def _expert_linears(rates: Rates, arch: Architecture, experts: MixtureOfExperts,
             cast_rows=(walked, walked),
             casts_input=not (fused and last),
             casts_gradient=not fused or bool(last),
+            weight_rate=bias_rate if arch.linear_bias and not last else 1.0,
         )
         for last, (outputs, inputs) in enumerate(sides)
     )

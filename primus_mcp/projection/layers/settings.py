@@ -35,6 +35,7 @@ _COPIED = (
     "fused_swiglu",
     "fused_rope",
     "fused_norm",
+    "bias_gradient_in_gemm",
     "turbo_gemm",
     "turbo_attention",
     "full_graph",
@@ -88,6 +89,7 @@ class LayerSettings:
     fused_swiglu: bool
     fused_rope: bool
     fused_norm: bool
+    bias_gradient_in_gemm: bool
     turbo_gemm: bool
     turbo_attention: bool
     full_graph: bool
