@@ -295,7 +295,7 @@ def test_gradients_of_pipelined_fsdp2_appear_with_the_first_backward_of_a_chunk(
 
 
 def test_fsdp2_gathers_the_next_layer_and_stages_gradients_while_a_layer_runs() -> None:
-    """Forward: the next layer in BF16; backward: that, this layer's BF16 gradient and the copy of the one before in the dtype that is reduced.
+    """Forward: the next layer in BF16; backward: that, this layer's BF16 gradient and the copy of the one before that is reduced.
 
     Megatron gives torch no mixed-precision policy: the copy is BF16, 2 + 2 + 2 bytes; reduced in fp32 2 + 2 + 4.
     """

@@ -1,8 +1,8 @@
 """What FSDP2 holds only while a layer runs (PP 1, layers resharded after use).
 
 Source: torch fully_shard: the next layer is prefetched; gradients of a layer stay in BF16 until its post-backward hook, which copies them
-to the input of a reduce-scatter (BF16 unless a mixed-precision policy reduces in fp32), freed when the next one begins. Known error: the last layer's gradient is counted in whole although it
-fills operation by operation (under 2% of a layer's peak).
+to the input of a reduce-scatter (BF16 unless a mixed-precision policy reduces in fp32), freed when the next one begins. Known error: the
+last layer's gradient is counted in whole although it fills operation by operation (under 2% of a layer's peak).
 """
 
 from __future__ import annotations
