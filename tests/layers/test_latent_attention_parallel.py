@@ -82,12 +82,13 @@ def test_recomputing_up_projections_gathers_their_latents_again_but_not_the_rota
 def test_latent_norms_see_a_shard_and_the_rotation_the_heads_of_a_rank() -> None:
     norms = {tp: next(p for p in _pieces(tp=tp)[0] if p.name == "norm").forward_s for tp in (1, TP)}
     assert norms[1] == pytest.approx(TP * norms[TP])
-    fused, apart = (next(p for p in _pieces(fused_rope=fused)[0] if p.name == "rope").forward_s for fused in (True, False))
+    fused, apart = (next(p for p in _pieces(fused_rope=fused)[0] if p.name == "rope") for fused in (True, False))
     reads, writes = PLAIN + VALUE + TURNED, (PLAIN + TURNED) + VALUE + TURNED  # of Q its rotary columns alone, in place
-    assert fused == TOKENS * HEADS / TP * 2 * (reads + writes)
+    assert fused.forward_s == fused.backward_s == TOKENS * HEADS / TP * 2 * (reads + writes)
     joins = 2 * (PLAIN + TURNED) + (PLAIN + PLAIN + TURNED) + 2 * VALUE
-    turns = 24 * TURNED * (HEADS / TP + 1)  # one key for all heads
-    assert apart == TOKENS * (HEADS / TP * 2 * joins + turns)
+    turned = TURNED * (HEADS / TP + 1)  # one key for all heads
+    assert apart.forward_s == TOKENS * (HEADS / TP * 2 * joins + (24 + 4) * turned)
+    assert apart.backward_s == TOKENS * (HEADS / TP * 2 * joins + (28 + 14) * turned), "even and odd columns: 2 (2 + 2) and 6"
 
 
 def test_one_rank_gathers_nothing() -> None:

@@ -164,3 +164,15 @@ def test_experts_outside_of_tensor_parallelism_send_nothing_more() -> None:
         pieces(MOE, tp=2, etp=1, ep=2, lora_targets=MLP, sequence_parallel=True, grouped_gemm=kind)[1] for kind in ("legacy", "te")
     )
     assert legacy == grouped
+
+
+def test_adapters_of_down_projections_see_the_shard_that_these_read() -> None:
+    """TP 2, 128 tokens, 64 a rank: kv_down 1024 -> 576; A's 16 columns and the whole rows are gathered."""
+    latent = LatentAttention(q_lora_rank=256, kv_lora_rank=512, qk_nope_head_dim=128, qk_rope_head_dim=64, v_head_dim=128)
+    arch = replace(ARCH, latent_attention=latent)
+    settings = layer_settings(
+        TrainingConfig(finetune="lora", lora_rank=16, lora_targets=("linear_kv_down_proj",), tp=2, sequence_parallel=True)
+    )
+    passes, traffic = adapter_pieces(RATES, arch, settings, DENSE)
+    assert passes.forward_s == pytest.approx(RATES.pass_s(64 * 2 * (1024 + 6 * 576)))
+    assert traffic.forward_s == pytest.approx(RATES.all_gather_s(64 * 2 * 16, 2, 1) + RATES.all_gather_s(64 * 2 * 576, 2, 1))

@@ -17,8 +17,10 @@ def _linears(arch: Architecture, settings: LayerSettings, shape: LayerShape, ada
 
 
 def _rows(arch: Architecture, settings: LayerSettings, linear: AdaptedLinear) -> float:
-    """All rows of a rank's experts pass their shared adapter, or each its own expert's: the same bytes."""
-    return expert_rows(arch, arch.experts, settings) if linear.expert and arch.experts else settings.tokens(arch)
+    """All rows of a rank's experts pass their shared adapter, or each its own expert's: the same bytes. Replicated linears read a shard."""
+    if linear.expert and arch.experts:
+        return expert_rows(arch, arch.experts, settings)
+    return settings.sharded_tokens(arch) if linear.form == "replicated" else settings.tokens(arch)
 
 
 def adapter_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, shape: LayerShape) -> list[Piece]:
@@ -74,7 +76,8 @@ def _traffic(rates: Rates, arch: Architecture, settings: LayerSettings, linears:
       the adapter gathers T i forward and reduce-scatters it backward.
     - row-parallel: forward all-reduce of A x, T r, and all-gather of the output, T o; backward all-reduce of T r, and with sequence
       parallelism all-gather of T o.
-    - replicated: forward all-gather of T r and T o; backward as column-parallel without sequence parallelism, else of T r alone.
+    - replicated, T its own shard: forward all-gather of T r and T o; backward as column-parallel without sequence parallelism, else of T r
+      alone.
     - of experts: forward all-gather of T r (column) or T o (row) alone.
     Source: NVIDIA/Megatron-LM core/tensor_parallel/layers.py (allreduce_dgrad, explicit_expert_comm), mappings.py; no run with TP > 1 and
     adapters on an AMD GPU is published.

@@ -38,7 +38,7 @@ def _rotary(rates: Rates, arch: Architecture, mla: LatentAttention, settings: La
     Elements a token and local head that are read or written, each direction (backward is the same way round):
     - fused: Q in place 2 p; K and V out of the up-projection, read n + v, written n + p + v;
     - otherwise: Q joined 2 (n + p), K joined n + (n + p), its shared part broadcast, V made contiguous 2 v; beside them the rotation of
-      Q's p columns a head and of K's p columns once.
+      Q's p columns a head and of K's p columns once, even and odd columns apart.
     Source: NVIDIA/Megatron-LM core/fusions/fused_mla_yarn_rope_apply.py, core/transformer/multi_latent_attention.py
     (`qkv_up_proj_and_rope_apply`). TransformerEngine, CK and Turbo take d_qk != d_v: V is not padded.
     """
@@ -48,7 +48,9 @@ def _rotary(rates: Rates, arch: Architecture, mla: LatentAttention, settings: La
         sizes_bytes = [heads * (2 * (plain + value) + 3 * turned) * BF16_BYTES] * 2
     else:
         joined_bytes = heads * (4 * plain + 3 * turned + 2 * value) * BF16_BYTES
-        sizes_bytes = [joined_bytes + (heads + 1) * turned * rotation for rotation in rotary_bytes(arch, settings)]
+        apart = TIME["rope.deinterleaved.forward"], TIME["rope.deinterleaved.backward"]
+        turns = (sum(both) for both in zip(rotary_bytes(arch, settings), apart, strict=True))
+        sizes_bytes = [joined_bytes + (heads + 1) * turned * turn for turn in turns]
     forward_s, backward_s = (rates.pass_s(settings.tokens(arch) * size_bytes) for size_bytes in sizes_bytes)
     return Piece(name="rope", module=REPLAYED, forward_s=forward_s, backward_s=backward_s)
 

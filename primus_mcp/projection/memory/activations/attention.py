@@ -126,7 +126,7 @@ def _latent_projections(settings: ActivationSettings, latent: LatentAttention, h
     return (
         _norm(settings),
         *_latent_query(settings, latent, heads, norm_output),
-        with_adapter(settings, down, "linear_kv_down_proj", tokens, (arch.hidden_size, down_width)),
+        with_adapter(settings, down, "linear_kv_down_proj", shard, (arch.hidden_size, down_width)),
         with_adapter(settings, expand, "linear_kv_up_proj", tokens, (latent.kv_lora_rank, up_width)),
         Operation(
             name="qkv_up",
@@ -177,7 +177,7 @@ def _latent_query(settings: ActivationSettings, latent: LatentAttention, heads: 
         modules=("mla_up_proj",),
     )
     return (
-        with_adapter(settings, down, "linear_q_down_proj", tokens, (arch.hidden_size, rank)),
+        with_adapter(settings, down, "linear_q_down_proj", shard, (arch.hidden_size, rank)),
         with_adapter(settings, up, "linear_q_up_proj", tokens, (rank, width)),
     )
 
