@@ -20,7 +20,8 @@ TOKENS, HIDDEN, HEADS, TP = 4096, 7168, 128, 8
 RANK_Q, RANK_KV, PLAIN, TURNED, VALUE = 1536, 512, 128, 64, 128
 MLA = LatentAttention(q_lora_rank=RANK_Q, kv_lora_rank=RANK_KV, qk_nope_head_dim=PLAIN, qk_rope_head_dim=TURNED, v_head_dim=VALUE)
 DEEPSEEK = replace(
-    decoder(layers=2, hidden=HIDDEN, ffn=18432, heads=HEADS, groups=HEADS, vocab=129280, seq=TOKENS, name="latent"), latent_attention=MLA
+    decoder(layers=2, hidden=HIDDEN, ffn=18432, heads=HEADS, groups=HEADS, vocab=129280, seq=TOKENS, name="latent", qk_norm=True),
+    latent_attention=MLA,
 )
 
 

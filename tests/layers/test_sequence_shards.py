@@ -180,3 +180,20 @@ def test_gathered_tokens_are_sorted_once_out_of_those_of_all_ranks() -> None:
     elements = TOKENS / TP * HIDDEN
     assert passed("alltoall") == pytest.approx(elements * (12 * 6 + 4))
     assert passed("allgather") == pytest.approx(elements * (4 * 6 + 4 * 8))
+
+
+@pytest.mark.parametrize(("latent", "moe", "norms"), [(None, False, 0), (None, True, 1), (LATENT, False, 1), (LATENT, True, 2)])
+def test_recomputing_norms_runs_those_again_that_are_modules_of_their_own_and_no_residual_addition(
+    latent: LatentAttention | None, moe: bool, norms: int
+) -> None:
+    arch = replace(MODEL, latent_attention=latent)
+    part = decoder_layer(counting_rates(), arch, _settings(), moe=moe, windowed=False)
+    chosen = replayed_modules(Recompute(granularity="selective", modules=("layernorm",)))
+    assert replay_s(part, chosen) == norms * TOKENS / TP * HIDDEN * 2 * 2, "read and written"
+    every = [p.forward_s for p in part.pieces if p.name == "norm" and p.module in (None, "layernorm")]
+    assert sum(every) == TOKENS / TP * HIDDEN * 20
+
+
+def test_the_norm_before_the_output_matrix_sees_a_shard() -> None:
+    norm = next(p for p in head(counting_rates(), MODEL, _settings()).pieces if p.name == "norm")
+    assert (norm.forward_s, norm.backward_s) == (TOKENS / TP * HIDDEN * 4, TOKENS / TP * HIDDEN * 6)

@@ -133,17 +133,9 @@ def context_parallel(rates: Rates, arch: Architecture, settings: LayerSettings, 
     ]
 
 
-def attention_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, windowed: bool, halves: int = 2) -> tuple[Piece, ...]:
-    """Attention of one layer and, for its `halves` (attention, MLP), the norms and residual additions."""
+def attention_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, windowed: bool) -> tuple[Piece, ...]:
+    """Attention of one layer, without the norm before it."""
     tokens, mla = settings.tokens(arch), arch.latent_attention
     pieces = _query_projections(rates, arch, settings, tokens) if mla is None else latent_projections(rates, arch, mla, settings)
     core = _core(rates, arch, settings, windowed, tokens)
-    width = settings.sharded_tokens(arch) * arch.hidden_size * halves / 2
-    again = 0.0 if settings.fused_norm else TIME["norm_eager.backward"]
-    norms = _pass(rates, "norm", width, TIME["norm_residual.forward"], TIME["norm_residual.backward"] + again, "layernorm")
-    return (
-        *pieces,
-        *core,
-        norms,
-        *context_parallel(rates, arch, settings, core[0]),
-    )
+    return (*pieces, *core, *context_parallel(rates, arch, settings, core[0]))

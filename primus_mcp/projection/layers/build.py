@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from primus_mcp.errors import InputError
-from primus_mcp.inputs.architecture import ATTENDING, FEEDING_FORWARD, MIXING, Architecture, LayerKind
+from primus_mcp.inputs.architecture import ATTENDING, FEEDING_FORWARD, MIXING, Architecture, LayerKind, LayerShape
 from primus_mcp.inputs.constants import TIME
 from primus_mcp.projection.layers import host
 from primus_mcp.projection.layers.adapters import adapter_launches, adapter_pieces
@@ -13,8 +13,9 @@ from primus_mcp.projection.layers.attention import attention_pieces
 from primus_mcp.projection.layers.dense_mlp import dense_mlp_pieces
 from primus_mcp.projection.layers.head import embedding_pieces, head_pieces, prediction_projection
 from primus_mcp.projection.layers.linear import weight_cast_s
-from primus_mcp.projection.layers.mixers import mixer_pieces, residual_pieces
+from primus_mcp.projection.layers.mixers import mixer_pieces
 from primus_mcp.projection.layers.moe_mlp import moe_pieces
+from primus_mcp.projection.layers.norms import norm_pieces
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.record import HostCost, PartCost, Piece, part_cost
 from primus_mcp.projection.layers.settings import LayerSettings
@@ -80,14 +81,14 @@ def _summed_once_s(rates: Rates, arch: Architecture, settings: LayerSettings, *,
     return replicated_gradients_s(rates, arch, settings, whole.dense_replicated)
 
 
-def _first_half(rates: Rates, arch: Architecture, settings: LayerSettings, windowed: bool, kind: LayerKind) -> tuple[Piece, ...]:
+def _first_half(rates: Rates, arch: Architecture, settings: LayerSettings, windowed: bool, shape: LayerShape) -> tuple[Piece, ...]:
     """Attention, the mixer, or nothing, with the norms and residuals of the whole layer."""
-    halves = 2 if kind in ("attention", "mixer") else 1
+    moe, kind = shape
+    apart = (kind in ATTENDING and arch.latent_attention is not None) + (moe and kind in FEEDING_FORWARD)
+    norms = norm_pieces(rates, arch, settings, 2 if kind in ("attention", "mixer") else 1, apart=apart)
     if kind in ATTENDING:
-        return attention_pieces(rates, arch, settings, windowed, halves)
-    if kind in MIXING:
-        return mixer_pieces(rates, arch, settings, halves)
-    return tuple(residual_pieces(rates, arch, settings, halves))
+        return (*attention_pieces(rates, arch, settings, windowed), *norms)
+    return (*mixer_pieces(rates, arch, settings), *norms) if kind in MIXING else tuple(norms)
 
 
 @lru_cache(maxsize=_CACHED_PARTS)
@@ -95,7 +96,7 @@ def decoder_layer(
     rates: Rates, arch: Architecture, settings: LayerSettings, *, moe: bool, windowed: bool, kind: LayerKind = "attention"
 ) -> PartCost:
     """One decoder layer of the given kind for one micro-batch. Raises InputError where EP does not divide the experts."""
-    attention = (*_first_half(rates, arch, settings, windowed, kind), *adapter_pieces(rates, arch, settings, (moe, kind)))
+    attention = (*_first_half(rates, arch, settings, windowed, (moe, kind)), *adapter_pieces(rates, arch, settings, (moe, kind)))
     once_s = _weight_casts_s(rates, arch, settings, moe=moe, kind=kind) + _summed_once_s(rates, arch, settings, moe=moe, kind=kind)
     if kind not in FEEDING_FORWARD:
         return part_cost(attention, _dense_host(rates, arch, settings, kind, mlp=False), once_s)

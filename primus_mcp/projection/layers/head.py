@@ -5,6 +5,7 @@ from __future__ import annotations
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.constants import TIME
 from primus_mcp.projection.layers.linear import Accumulation, linear, model_linear
+from primus_mcp.projection.layers.norms import NORM_BACKWARD_BYTES, NORM_FORWARD_BYTES, final_norm
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.record import Piece, communication
 from primus_mcp.projection.layers.settings import LayerSettings
@@ -52,7 +53,7 @@ def _loss_traffic(rates: Rates, settings: LayerSettings, tokens: float) -> list[
 
 
 def head_pieces(rates: Rates, arch: Architecture, settings: LayerSettings) -> tuple[Piece, ...]:
-    """Final norm, output GEMM in bf16 over the padded vocabulary / TP, loss; the norm is a third of a layer's norm and residual traffic."""
+    """Final norm, output GEMM in bf16 over the padded vocabulary / TP, loss."""
     tokens, rows = settings.tokens(arch), arch.padded_vocab_size(settings.tp) / settings.tp
     output = linear(
         rates,
@@ -67,6 +68,7 @@ def head_pieces(rates: Rates, arch: Architecture, settings: LayerSettings) -> tu
     )
     loss_s = rates.pass_s(tokens * rows * loss_bytes(settings) / 2)
     return (
+        final_norm(rates, arch, settings),
         output,
         Piece(name="loss", forward_s=loss_s, backward_s=loss_s),
         *tensor_parallel(rates, arch, settings, (output,), quantized=False),
@@ -86,8 +88,8 @@ def prediction_projection(rates: Rates, arch: Architecture, settings: LayerSetti
     width = settings.sharded_tokens(arch) * hidden
     norm = Piece(
         name="norm",
-        forward_s=rates.pass_s(width * TIME["norm_residual.forward"]),
-        backward_s=rates.pass_s(width * TIME["norm_residual.backward"]),
+        forward_s=rates.pass_s(width * 2 * (NORM_FORWARD_BYTES + 2 * BF16_BYTES)),
+        backward_s=rates.pass_s(width * 2 * NORM_BACKWARD_BYTES),
     )
     return (
         *embedding_pieces(rates, arch, settings),

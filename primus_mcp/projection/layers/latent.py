@@ -55,11 +55,13 @@ def _rotary(rates: Rates, arch: Architecture, mla: LatentAttention, settings: La
     return Piece(name="rope", module=REPLAYED, forward_s=forward_s, backward_s=backward_s)
 
 
-def _norms(rates: Rates, arch: Architecture, mla: LatentAttention, settings: LayerSettings) -> Piece:
-    """In one module with the up-projections, before their all-gather: on a rank's shard of the sequence."""
+def _norms(rates: Rates, arch: Architecture, mla: LatentAttention, settings: LayerSettings) -> list[Piece]:
+    """In one module with the up-projections, before their all-gather: on a rank's shard of the sequence. A QK norm is that of latents."""
+    if not arch.qk_norm:
+        return []
     elements = settings.sharded_tokens(arch) * (mla.kv_lora_rank + (mla.q_lora_rank or 0))
     forward_s, backward_s = (rates.pass_s(elements * TIME[f"latent_norm.{direction}"]) for direction in ("forward", "backward"))
-    return Piece(name="norm", module=REPLAYED, forward_s=forward_s, backward_s=backward_s)
+    return [Piece(name="norm", module=REPLAYED, forward_s=forward_s, backward_s=backward_s)]
 
 
 def latent_projections(rates: Rates, arch: Architecture, mla: LatentAttention, settings: LayerSettings) -> list[Piece]:
@@ -91,7 +93,7 @@ def latent_projections(rates: Rates, arch: Architecture, mla: LatentAttention, s
         keys,
         queries,
         output,
-        _norms(rates, arch, mla, settings),
+        *_norms(rates, arch, mla, settings),
         _rotary(rates, arch, mla, settings),
         *shard_gathered(rates, arch, settings, mla.qk_rope_head_dim),
         *tensor_parallel(rates, arch, settings, (keys,), width=mla.kv_lora_rank, module=REPLAYED),

@@ -28,15 +28,8 @@ def _core(rates: Rates, arch: Architecture, settings: LayerSettings, tokens: flo
     )
 
 
-def residual_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, halves: int) -> list[Piece]:
-    """Norm and residual addition of one half of a layer, or of both."""
-    elements = settings.sharded_tokens(arch) * arch.hidden_size * halves / 2
-    forward_s, backward_s = (rates.pass_s(elements * TIME[f"norm_residual.{direction}"]) for direction in ("forward", "backward"))
-    return [Piece(name="norm", module="layernorm", forward_s=forward_s, backward_s=backward_s)]
-
-
-def mixer_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, halves: int) -> tuple[Piece, ...]:
-    """The mixer of one layer, with the norms and residuals of the `halves` that the layer has, and its TP traffic."""
+def mixer_pieces(rates: Rates, arch: Architecture, settings: LayerSettings) -> tuple[Piece, ...]:
+    """The mixer of one layer, without the norm before it, with its TP traffic."""
     tokens = settings.tokens(arch)
     entry = model_linear(rates, settings, "mixer_linear", tokens, entry_width(arch) / settings.tp, arch.hidden_size, gathered="input")
     leave = model_linear(rates, settings, "mixer_linear", tokens, arch.hidden_size, exit_width(arch) / settings.tp, gathered="gradient")
@@ -44,6 +37,5 @@ def mixer_pieces(rates: Rates, arch: Architecture, settings: LayerSettings, halv
         entry,
         _core(rates, arch, settings, tokens),
         leave,
-        *residual_pieces(rates, arch, settings, halves),
         *tensor_parallel(rates, arch, settings, (entry,), leave),
     )
