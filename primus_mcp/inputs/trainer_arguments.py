@@ -232,11 +232,11 @@ def _optimizer_bytes(arguments: Arguments) -> dict[str, Any]:
 
 
 def _grouped_gemm(arguments: Arguments, stage: int) -> GroupedGemm:
-    """Which expert class runs: Turbo, legacy, Transformer Engine, or one GEMM an expert (rules E15, E16, E18)."""
+    """Which expert class runs: Turbo (at TP 1), legacy, Transformer Engine, or one GEMM an expert (rules E15, E16, E18)."""
     legacy = flag(arguments, "moe_use_legacy_grouped_gemm")
     if not flag(arguments, "moe_grouped_gemm"):
         return "sequential"
-    if turbo_flag(arguments, "use_turbo_grouped_gemm") or stage >= 2:
+    if turbo_flag(arguments, "use_turbo_grouped_gemm") or (stage >= 2 and count(arguments, "tensor_model_parallel_size") == 1):
         if legacy:
             raise InputError(
                 "Turbo grouped GEMM (use_turbo_grouped_gemm, or turbo_sync_free_moe_stage >= 2) excludes it",

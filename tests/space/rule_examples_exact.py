@@ -69,6 +69,32 @@ EXAMPLES = [
         mended_arguments={"fp8_recipe": "tensorwise"},
     ),
     Example("F3", ("fp8 (it is None)",), arguments={"fp8_param_gather": True}, mended_trial={"use_torch_fsdp2": True}),
+    Example(
+        "E17",
+        ("stage 2", "set it to true"),
+        "moe",
+        TURBO | {"turbo_sync_free_moe_stage": 2, "use_turbo_grouped_gemm": True, "moe_router_dtype": "fp32"},
+        mended_arguments={"use_turbo_deepep": True},
+    ),
+    Example(
+        "P1-mtp",
+        ("1", "learned_absolute"),
+        arguments={"mtp_num_layers": 1, "position_embedding_type": "learned_absolute"},
+        mended_arguments={"position_embedding_type": "rope"},
+    ),
+    # Turbo attention reads no cp_comm_type
+    Example(
+        "C4",
+        ("'allgather' at CP 2",),
+        arguments={"cp_comm_type": "allgather", "context_parallel_size": 2},
+        mended_arguments=TURBO | {"use_turbo_attention": True},
+    ),
+    Example(
+        "S2",
+        ("schedule 1f1b", "VPP is 2"),
+        arguments=VIRTUAL | {"patch_primus_pipeline": True, "pp_algorithm": "1f1b"},
+        mended_arguments={"pp_algorithm": "1f1b-interleaved"},
+    ),
     # shared experts
     Example(
         "R6",
@@ -120,6 +146,20 @@ EXAMPLES = [
         "moe",
         {"cuda_graph_impl": "local", "cuda_graph_scope": "moe,moe_preprocess"},
         mended_arguments={"cuda_graph_scope": "moe_preprocess"},
+    ),
+    Example(
+        "E13-graphs",
+        ("EP 8", "cuda_graph_impl transformer_engine", "no moe"),
+        "moe",
+        OVERLAPPED | {"cuda_graph_impl": "local", "cuda_graph_scope": "moe"},
+        mended_arguments={"cuda_graph_impl": "transformer_engine", "cuda_graph_scope": "attn"},
+    ),
+    Example("W2", ("ETP 8 x EP 1 x PP 8 = 64",), arguments={"expert_tensor_parallel_size": 8}, trial={"pp": 8}, mended_trial={"pp": 4}),
+    Example(
+        "L3",
+        ("has 32 decoder layers", "model has 4"),
+        arguments={"num_layers": 4, "pipeline_model_parallel_size": 8, "pipeline_model_parallel_layout": "Et*4|" + "t*4|" * 6 + "t*4L"},
+        mended_arguments={"num_layers": 32},
     ),
     # schedules of the patched pipelines at PP 1, and their interleaving
     Example("Z1-runtime", ("PP is 1",), arguments={"patch_zero_bubble": True}, mended_trial={"pp": 1}),

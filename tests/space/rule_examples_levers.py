@@ -19,7 +19,7 @@ EXAMPLES = [
     ),
     Example(
         "R8",
-        ("8 layers",),
+        ("32 MoE layers",),
         "moe",
         {"moe_layer_recompute": True},
         {"pp": 4, "recompute_granularity": "full"},
@@ -134,7 +134,11 @@ EXAMPLES = [
     ),
     Example("E15", ("stage 1",), "moe", {"turbo_sync_free_moe_stage": 1}, mended_trial={"sync_free_stage": 1}),
     Example(
-        "T17", ("ETP is 2", "TP 2"), "moe", trial={"tp": 2, "ep": 4, "sync_free_stage": 2}, mended_trial={"expert_tensor_parallel_size": 1}
+        "T17",
+        ("ETP is 2", "TP 1"),
+        "moe",
+        trial={"expert_tensor_parallel_size": 2, "ep": 4, "sync_free_stage": 2},
+        mended_trial={"expert_tensor_parallel_size": 1},
     ),
     Example(
         "E19",

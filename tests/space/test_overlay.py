@@ -16,7 +16,7 @@ from primus_mcp.inputs.workload import Workload, read_workload
 from primus_mcp.space.adapted import adapt_baseline
 from primus_mcp.space.knobs import KNOBS, TrialConfig
 from primus_mcp.space.legality import check_legality
-from primus_mcp.space.overlay import exports, overlay_document, overlay_yaml
+from primus_mcp.space.overlay import TRAINER_FLAGS, exports, overlay_document, overlay_yaml
 
 SIZES = {"tp": [1, 2, 4, 8], "pp": [1, 2, 3, 4, 8], "ep": [1, 2, 4, 8], "cp": [1, 2], "vpp": [1, 2, 4], "mbs": [1, 2, 4], "gbs": [512]}
 
@@ -95,6 +95,7 @@ def test_exports_follow_the_guides_format() -> None:
         "export PRIMUS_PP=4",
         "export PRIMUS_EP=8",
         "# then pass --micro-batch-size 2 --global-batch-size 256",
+        f"{TRAINER_FLAGS}--micro_batch_size 2 --global_batch_size 256 --pipeline_model_parallel_size 4",
     )
 
 
@@ -112,7 +113,7 @@ def test_exports_carry_the_variables_without_which_the_trainer_stops(trial: Tria
 
 def test_every_flag_of_a_trial_is_passed() -> None:
     flags = exports(make_workload("dense"), TrialConfig(pp=5, mbs=1, recompute_granularity="full"))[-1]
-    for text in ("--micro-batch-size 1", "--recompute-granularity full", "--pipeline-model-parallel-layout 'Et*"):
+    for text in ("--micro_batch_size 1", "--recompute_granularity full", "--pipeline_model_parallel_layout 'Et*"):
         assert text in flags
 
 

@@ -65,6 +65,14 @@ def _fused_rotation(case: Case) -> str | None:
     return None
 
 
+@book.hard("P1-mtp", megatron("training/arguments.py:688-693"), "MTP layers need rotary or no position embeddings")
+def _mtp_positions(case: Case) -> str | None:
+    mtp, kind = case.arch.mtp_num_layers, case.arguments.get("position_embedding_type")
+    if mtp and kind not in (None, "rope", "none"):
+        return f"mtp_num_layers {mtp} needs position_embedding_type rope or none, it is {kind}"
+    return None
+
+
 @book.hard("T15", megatron("training/arguments.py:1530"), "latent attention has no query groups")
 def _latent_groups(case: Case) -> str | None:
     mla = case.arch.latent_attention

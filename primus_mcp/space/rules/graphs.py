@@ -68,8 +68,8 @@ def _capacity(case: Case) -> str | None:
         return None
     if "moe" in scope:
         return (
-            "cuda_graph_scope moe needs moe_expert_capacity_factor and moe_pad_expert_input_to_capacity true, they are"
-            f" {factor} and {str(padded).lower()}"
+            f"cuda_graph_scope moe ({len(scope)} parts) needs moe_expert_capacity_factor and moe_pad_expert_input_to_capacity true,"
+            f" they are {factor} and {str(padded).lower()}"
         )
     padding = a.get("moe_router_padding_for_fp8")
     if "moe_preprocess" in scope and case.config.dispatcher == "alltoall" and (factor is not None or padding):
@@ -121,6 +121,18 @@ def _full_recompute(case: Case) -> str | None:
         layers = a.get("recompute_num_layers")
         return f"recompute_granularity full ({layers} layers) with CUDA graphs needs cuda_graph_scope full_iteration, or no graphs"
     return None
+
+
+@book.hard(
+    "E13-graphs", megatron(_CONFIG + ":2074-2082"), "the overlapped expert exchange under graphs: Transformer Engine's, not of moe or mlp"
+)
+def _overlapped_exchange(case: Case) -> str | None:
+    impl, scope = _implementation(case), _scope(case)
+    if impl is None or not case.arguments.get("overlap_moe_expert_parallel_comm"):
+        return None
+    wrong = [] if impl == "transformer_engine" else ["cuda_graph_impl transformer_engine"]
+    wrong += [f"no {part} in cuda_graph_scope" for part in ("moe", "mlp") if part in scope]
+    return f"overlap_moe_expert_parallel_comm at EP {case.config.ep} with CUDA graphs needs {', '.join(wrong)}" if wrong else None
 
 
 @book.hard("G12", megatron("training/arguments.py:1520"), "the scope full stands alone")

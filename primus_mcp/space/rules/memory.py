@@ -55,7 +55,8 @@ def _recompute_fp8(case: Case) -> str | None:
 @book.hard("R8", megatron("core/transformer/transformer_config.py:1375"), "moe_layer_recompute excludes full recompute")
 def _moe_layer(case: Case) -> str | None:
     if case.arguments.get("moe_layer_recompute") and case.arguments.get("recompute_granularity") == "full":
-        return f"moe_layer_recompute excludes recompute full ({case.arguments.get('recompute_num_layers')} layers)"
+        layers = sum(map(bool, case.arch.moe_layers)) if case.arch.is_moe else 0
+        return f"moe_layer_recompute ({layers} MoE layers) excludes recompute_granularity full; set one of the 2"
     return None
 
 

@@ -85,6 +85,17 @@ def _deepep_enabled(case: Case) -> str | None:
     return None
 
 
+@book.hard("E17", primus("core/runtime/train_runtime.py:527-533"), "a sync-free stage >= 2 turns DeepEP on too late for the dispatcher")
+def _stage_without_deepep(case: Case) -> str | None:
+    """The dispatcher is exchanged before the arguments are checked, where the stage sets use_turbo_deepep: the library's own runs."""
+    asked = case.trial.use_turbo_deepep is not False  # E16 refuses that
+    if case.arch.is_moe and case.sync_free >= 2 and asked and not case.arguments.get("use_turbo_deepep"):
+        return (
+            f"turbo_sync_free_moe_stage {case.sync_free} without use_turbo_deepep true leaves the library's dispatcher in; set it to true"
+        )
+    return None
+
+
 @book.hard(
     "turbo-tp", primus("backends/megatron/patches/turbo/utils.py:42-61"), "Primus leaves Primus-Turbo out above TP 1: no DeepEP there"
 )

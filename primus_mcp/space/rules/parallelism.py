@@ -22,9 +22,11 @@ def _world(case: Case) -> str | None:
 
 @book.hard("W2", megatron("core/parallel_state.py:797"), "world size is a multiple of ETP x EP x PP")
 def _expert_world(case: Case) -> str | None:
+    """Asked of a dense model too, where its file sets expert_tensor_parallel_size."""
     c = case.config
-    if case.arch.is_moe and case.world % (c.etp * c.ep * c.pp):
-        return f"{case.world} GPUs are not a multiple of ETP {c.etp} x EP {c.ep} x PP {c.pp} = {c.etp * c.ep * c.pp}"
+    etp = c.etp if case.arch.is_moe else case.arguments.get("expert_tensor_parallel_size") or c.tp
+    if case.world % (etp * c.ep * c.pp):
+        return f"{case.world} GPUs are not a multiple of ETP {etp} x EP {c.ep} x PP {c.pp} = {etp * c.ep * c.pp}"
     return None
 
 
@@ -127,16 +129,17 @@ def _sequence(case: Case) -> str | None:
 @book.hard("C2", megatron("training/arguments.py:445-450"), "a2a+p2p needs hierarchical sizes")
 def _hierarchical(case: Case) -> str | None:
     cp, sizes = case.config.cp, case.arguments.get("hierarchical_context_parallel_sizes")
-    if cp > 1 and case.config.cp_comm_type == "a2a+p2p" and prod(whole_numbers(sizes) or [0]) != cp:
+    if cp > 1 and not case.config.turbo_attention and case.config.cp_comm_type == "a2a+p2p" and prod(whole_numbers(sizes) or [0]) != cp:
         return f"cp_comm_type a2a+p2p needs hierarchical_context_parallel_sizes with product CP {cp}, they are {str(sizes)[:80]}"
     return None
 
 
 @book.hard("C4", engine("attention/dot_product_attention/context_parallel.py:5138"), "cp_comm_type is one that TransformerEngine knows")
 def _comm_type(case: Case) -> str | None:
-    known = ("p2p", "a2a", "all_gather", "a2a+p2p")
-    if case.config.cp > 1 and case.config.cp_comm_type not in known:
-        return f"cp_comm_type {case.config.cp_comm_type!r} at CP {case.config.cp} is none of {', '.join(known)}"
+    """Turbo attention reads it not (C13)."""
+    c, known = case.config, ("p2p", "a2a", "all_gather", "a2a+p2p")
+    if c.cp > 1 and not c.turbo_attention and c.cp_comm_type not in known:
+        return f"cp_comm_type {c.cp_comm_type!r} at CP {c.cp} is none of {', '.join(known)}"
     return None
 
 
@@ -150,13 +153,14 @@ def _ulysses(case: Case, why: str) -> str | None:
 
 @book.hard("C5", engine("attention/dot_product_attention/context_parallel.py:4246"), "a2a context parallelism splits heads by CP")
 def _a2a(case: Case) -> str | None:
-    return _ulysses(case, "cp_comm_type a2a") if case.config.cp > 1 and case.config.cp_comm_type == "a2a" else None
+    c = case.config
+    return _ulysses(case, "cp_comm_type a2a") if c.cp > 1 and c.cp_comm_type == "a2a" and not c.turbo_attention else None
 
 
 @book.hard("C6", engine("attention/dot_product_attention/context_parallel.py:5057"), "a sliding window needs a2a or all_gather")
 def _window(case: Case) -> str | None:
     window, c = case.arch.sliding_window, case.config
-    if c.cp > 1 and window is not None and c.cp_comm_type not in ("a2a", "all_gather"):
+    if c.cp > 1 and window is not None and not c.turbo_attention and c.cp_comm_type not in ("a2a", "all_gather"):
         return f"sliding window {window} with CP {c.cp} needs cp_comm_type a2a or all_gather, it is {c.cp_comm_type}"
     return None
 

@@ -22,7 +22,8 @@ def _enough_layers(case: Case) -> str | None:
 
 @book.hard("L3", megatron("training/arguments.py:776-789"), "layers divide over the stages")
 def _split(case: Case) -> str | None:
-    if case.config.pp * case.config.vpp > case.arch.num_layers:
+    """Without a layout, more stages than layers are P1's; a layout may leave stages empty, but holds every layer."""
+    if case.config.pipeline_layout is None and case.config.pp * case.config.vpp > case.arch.num_layers:
         return None
     try:
         place_chunks(case.arch, case.config)

@@ -87,7 +87,9 @@ def _grouped_fp4(case: Case) -> str | None:
 
 @book.hard("F20", megatron("core/distributed/distributed_data_parallel_config.py:169"), "reused gradient buffers need gathered FP8 weights")
 def _reused_buffer(case: Case) -> str | None:
-    if case.arguments.get("reuse_grad_buf_for_mxfp8_param_ag") and not case.arguments.get("fp8_param_gather"):
+    """FSDP2 turns gathered FP8 weights off (F3)."""
+    gathered = case.arguments.get("fp8_param_gather") and not case.config.use_torch_fsdp2
+    if case.arguments.get("reuse_grad_buf_for_mxfp8_param_ag") and not gathered:
         return f"reuse_grad_buf_for_mxfp8_param_ag (fp8 is {case.config.fp8}) needs fp8_param_gather true, it is false"
     return None
 

@@ -46,7 +46,7 @@ def _interleave_groups(case: Case) -> str | None:
 @book.hard("S2", primus(_LAUNCHER + ":62"), "single-stage schedules need VPP 1")
 def _single_stage(case: Case) -> str | None:
     c = case.config
-    if c.schedule in ("zero-bubble", "zero-bubble-heuristic") and c.vpp != 1:
+    if (c.schedule in ("zero-bubble", "zero-bubble-heuristic") or (case.patched and c.schedule == "1f1b")) and c.vpp != 1:
         return f"schedule {c.schedule} needs VPP 1, VPP is {c.vpp} (pp_schedule auto runs at any VPP)"
     return None
 
