@@ -265,7 +265,9 @@ def _written(flag: Flag, value: Any) -> str | None:
 
 
 def write_megatron(arguments: Arguments) -> WrittenArguments:
-    """Complete trainer arguments as Megatron-LM's, in the order of the table; what equals Megatron-LM's own default is left out."""
+    """Complete trainer arguments as Megatron-LM's, in the order of the table. What equals Megatron-LM's own default is left out, but for the recipe
+    of a run in FP8.
+    """
     table = megatron_table()
     by_key: dict[str, list[Flag]] = {}
     for flag in table.flags.values():
@@ -273,7 +275,8 @@ def write_megatron(arguments: Arguments) -> WrittenArguments:
     words, other = [], {}
     for key in sorted(arguments, key=lambda key: (key not in by_key, key)):
         value = arguments[key]
-        if key in table.defaults and str(value) == str(table.defaults[key]):
+        stated = key == "fp8_recipe" and arguments.get("fp8") is not None
+        if key in table.defaults and str(value) == str(table.defaults[key]) and not stated:
             continue
         spelled = [word for flag in by_key.get(key, ()) if (word := _written(flag, value)) is not None]
         if spelled:
