@@ -66,7 +66,8 @@ Scaling = Literal["tensor", "blockwise", "mxfp8"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerSettings:
     """See `TrainingConfig` for the copied fields. Resolved: the precision that linear and expert GEMMs really run in, the bytes an
-    element that casting their inputs and output gradients moves, how their products are scaled, whether weights have gradients (not
+    element that casting their inputs and output gradients moves, how their products are scaled, whether TP ranks must agree on the
+    maximum of what each casts a shard of (scale of the whole tensor as it is: current scaling, NVFP4), whether weights have gradients (not
     under LoRA), and the adapters (None: no LoRA). `exchange_waits`: overlap of the expert exchange is on, but no task of another
     micro-batch runs beside this one (warm-up and cool-down of a pipeline).
     """
@@ -114,6 +115,7 @@ class LayerSettings:
     expert_cast_bytes: float
     linear_scaling: Scaling
     expert_scaling: Scaling
+    agrees_on_scale: bool
     trains_weights: bool
     adapters: Adapters | None
     exchange_waits: bool = False
@@ -195,6 +197,7 @@ def _settings(values: tuple[Any, ...]) -> LayerSettings:
         expert_cast_bytes=_cast_bytes(expert, probe.fp8_recipe, turbo=probe.grouped_gemm == "turbo"),
         linear_scaling=_scaling(linear, probe.fp8_recipe),
         expert_scaling=_scaling(expert, probe.fp8_recipe),
+        agrees_on_scale=linear == "fp4" or (linear == "fp8" and probe.fp8_recipe == "tensorwise"),
         trains_weights=probe.finetune != "lora",
         adapters=adapters_of(probe),
     )

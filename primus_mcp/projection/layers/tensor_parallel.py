@@ -10,7 +10,7 @@ from primus_mcp.inputs.constants import MEMORY, TIME
 from primus_mcp.projection.layers.rates import Rates
 from primus_mcp.projection.layers.record import Piece
 from primus_mcp.projection.layers.settings import LayerSettings
-from primus_mcp.units import BF16_BYTES, FP8_BYTES
+from primus_mcp.units import BF16_BYTES, FP8_BYTES, FP32_BYTES
 
 
 class _Transfer(NamedTuple):
@@ -52,6 +52,16 @@ def gathered_bytes(settings: LayerSettings, *, gradient: bool = False) -> float:
     else:
         once = FP8_BYTES + scales
     return 2 * once if gradient else once
+
+
+def _agreement(rates: Rates, settings: LayerSettings) -> list[_Transfer]:
+    """The maximum of a tensor whose shards are cast, which the cast waits for: one fp32 figure, all latency.
+
+    Source: TransformerEngine pytorch/module/linear.py (`with_amax_reduction` of column-parallel inputs and row-parallel output gradients).
+    """
+    if not settings.agrees_on_scale or not settings.sequence_parallel:
+        return []
+    return [_Transfer(rates.all_reduce_s(FP32_BYTES, settings.tp, 1), 0.0, 0.0)]
 
 
 def _column(
@@ -119,8 +129,9 @@ def tensor_parallel(
 
     What has no GEMM beside it is felt whole, the rest as `_Transfer` says. Under a split backward, and before 2022, no weight gradient
     runs there; frozen weights have none, and need no input again, nor does a reader that keeps the gathered one (not `gathers_again`).
-    Gathers move what the linears multiply (`gathered_bytes`) unless not `quantized`, sums BF16. User buffers weave every transfer into
-    a GEMM; they need sequence parallelism (NVIDIA/Megatron-LM training/arguments.py).
+    Gathers move what the linears multiply (`gathered_bytes`), which ranks may have to agree on a scale for (`_agreement`), unless not
+    `quantized`; sums BF16. User buffers weave every transfer into a GEMM; they need sequence parallelism (NVIDIA/Megatron-LM
+    training/arguments.py).
     Source: NVIDIA/Megatron-LM core/tensor_parallel/layers.py (LinearWithGradAccumulationAndAsyncCommunication.backward),
     TransformerEngine pytorch/module/layernorm_linear.py of NVIDIA and ROCm (`async_op=True` for all three, waited for after the GEMM);
     arXiv:2205.05198 section 6.2. Known error: 2 to 5% fast at TP 2 and 4 on B200, 12-layer Llama-3-70B 11 to 16% fast at TP 8; 22B and
@@ -132,7 +143,9 @@ def tensor_parallel(
     inputs, gradients = (gathered_bytes(settings, gradient=g) if quantized else float(BF16_BYTES) for g in (False, True))
     column = _column(rates, settings, elements, readers, inputs, gathers_again)
     row = _row(rates, settings, elements, closer, gradients)
-    return [_piece(settings, ([*column[0], *row[0]], [*column[1], *row[1]]), module)]
+    agreed = _agreement(rates, settings) if quantized else []
+    forward = [*column[0], *row[0], *(agreed if readers else [])]
+    return [_piece(settings, (forward, [*column[1], *row[1], *(agreed if closer else [])]), module)]
 
 
 def shard_gathered(rates: Rates, arch: Architecture, settings: LayerSettings, width: float, module: str | None = None) -> list[Piece]:
