@@ -265,8 +265,8 @@ def _written(flag: Flag, value: Any) -> str | None:
 
 
 def write_megatron(arguments: Arguments) -> WrittenArguments:
-    """Complete trainer arguments as Megatron-LM's, in the order of the table. What equals Megatron-LM's own default is left out, but for the recipe
-    of a run in FP8.
+    """Complete trainer arguments as Megatron-LM's, in the order of the table. What equals Megatron-LM's own default is left out, but for
+    the recipe of a run in FP8.
     """
     table = megatron_table()
     by_key: dict[str, list[Flag]] = {}
