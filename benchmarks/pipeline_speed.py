@@ -42,6 +42,7 @@ class Case:
             backward_s=(*even, last),
             weight_s=(*even, last),
             hop_s=self.hop_s * scale,
+            asking=True,
         ).step_s
 
 
@@ -118,6 +119,7 @@ def worst_ms(schedule: str, pp: int, vpp: int, micro_batches: int) -> tuple[floa
                 weight_s=tuple(scale * ratios[1] * time for time in times),
                 hop_s=scale * ratios[2],
                 blocking=schedule in ("1f1b", "interleaved"),
+                asking=True,
             )
 
         worst = max(worst, (best_ms(run, 3), f"{name}, B {backward:g}, W {weight:g}, hop {hop:g}"))
@@ -145,7 +147,7 @@ def print_worst() -> None:
 def full_ms(case: Case) -> float:
     """All micro-batches, with the graph built already."""
     stages = case.pp * case.vpp
-    graph = named_graph(case.schedule, case.pp, case.vpp, case.micro_batches, None, None, False)
+    graph = named_graph(case.schedule, case.pp, case.vpp, case.micro_batches, None, None, False, True)
     even = (1.0 / case.vpp,) * stages
     values = stage_times(stages, even, even, even, case.hop_s).values(case.pp, case.schedule)
     return best_ms(lambda _: end_times(graph, values), 5)
