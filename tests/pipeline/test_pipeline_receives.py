@@ -1,4 +1,4 @@
-"""A rank of Primus's own pipeline asks for its inputs where they stand in its table, not before."""
+"""A rank of Primus's own pipeline asks for its inputs where they stand in its table, and two neighbours exchange one thing at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from primus_mcp.projection.pipeline import build_order, simulate, simulate_order, trace
 from primus_mcp.projection.pipeline.order import Task
-from primus_mcp.projection.pipeline.receives import asked_before_weights, asked_by_steps
+from primus_mcp.projection.pipeline.receives import received_before_weights, received_by_steps
+from primus_mcp.projection.pipeline.rules import order_problem
 from primus_mcp.projection.pipeline.steady import NamedFamily, extended_run
 from primus_mcp.projection.pipeline.times import StageTimes, stage_times
 
@@ -44,42 +45,66 @@ def step_s(schedule: str, pp: int, micro_batches: int, times: StageTimes, *, ask
 
 
 def test_two_ranks_by_hand() -> None:
-    """F = B = W = 1, hop 0.5. Rank 1 asks for its second input behind B0, at 3.5, although it was sent at 2; W0 hides the last transfer."""
+    """F = B = W = 1, hop 0.5. Rank 1 asks for its second input behind B0, at 3.5, although it was sent at 2. B0's gradient travels behind,
+    from 4 on, although it was there at 3.5; W0 hides the last transfer.
+    """
     order = build_order("zero-bubble", 2, 1, 2)
-    assert order.asked == ((0, 1, 2, 3, 3, 5), (0, 1, 2, 3, 4, 5))
+    assert order.receives is not None
+    assert order.receives.asked == ((0, 1, 2, 3, 3, 5), (0, 1, 2, 3, 4, 5))
+    assert order.receives.queues == (((1, 0), (1, 2), (0, 2), (0, 4)),)
     ones = (1.0, 1.0)
     times = stage_times(2, ones, ones, ones, 0.5)
     assert simulate_order(order, times).rank_end_s == (8.0, 7.5)
     assert simulate_order(order, times, asking=True).rank_end_s == (8.5, 8.0)
-    started = {(task.kind, task.micro_batch): task.start_s for task in trace(order, times, asking=True)[1]}
-    assert started == {("F", 0): 1.5, ("B", 0): 2.5, ("F", 1): 4.0, ("B", 1): 5.0, ("W", 0): 6.0, ("W", 1): 7.0}
+    first, second = ({(task.kind, task.micro_batch): task.start_s for task in tasks} for tasks in trace(order, times, asking=True))
+    assert first == {("F", 0): 0.0, ("F", 1): 1.0, ("B", 0): 4.5, ("W", 0): 5.5, ("B", 1): 6.5, ("W", 1): 7.5}
+    assert second == {("F", 0): 1.5, ("B", 0): 2.5, ("F", 1): 4.0, ("B", 1): 5.0, ("W", 0): 6.0, ("W", 1): 7.0}
 
 
 def test_an_input_is_asked_for_before_a_weight_gradient_in_front_of_its_task() -> None:
     row = (Task("F", 0, 0), Task("B", 0, 0), Task("W", 0, 0), Task("F", 1, 0), Task("B", 1, 0), Task("W", 1, 0))
-    assert asked_before_weights((row,)) == ((0, 1, 2, 2, 4, 5),)
+    assert received_before_weights((row,)).asked == ((0, 1, 2, 2, 4, 5),)
+    assert received_before_weights((row,), hoisted=False).asked == ((0, 1, 2, 3, 4, 5),)
 
 
 def test_on_a_common_clock_an_input_is_asked_for_one_step_behind_its_sender() -> None:
-    # Two ranks, a V: stage 0 and 3 on rank 0. F0 of rank 1 is sent at step 0 and asked for at once; F1 of rank 0 is sent at step 2.
+    # Two ranks, a V: stages 0 and 3 on rank 0. F0 of rank 1 is sent at step 0 and asked for at once; F1 of rank 0 is sent at step 2.
     rows = ((Task("F", 0, 0), Task("F", 1, 0), Task("F", 0, 1)), (Task("F", 0, 0), Task("F", 0, 1), Task("F", 1, 0)))
-    assert asked_by_steps(rows, ((0, 1, 3), (1, 2, 4))) == ((0, 1, 2), (0, 1, 1))
+    found = received_by_steps(rows, ((0, 1, 3), (1, 2, 4)))
+    assert found.asked == ((0, 1, 2), (0, 1, 1))
+    assert found.queues == (((1, 0), (1, 2), (0, 2)),)
 
 
 @pytest.mark.parametrize("schedule", ASKING)
 @pytest.mark.parametrize("pp", [2, 3, 4, 5, 8])
 def test_every_input_is_asked_for_before_its_task_and_behind_no_task_that_needs_it(schedule: str, pp: int) -> None:
     order = build_order(schedule, pp, chunks(schedule), 3 * pp)
-    assert all(len(own) == len(row) for own, row in zip(order.asked, order.ranks, strict=True))
-    assert all(0 <= asked <= place for own in order.asked for place, asked in enumerate(own))
-    assert any(asked < place for own in order.asked for place, asked in enumerate(own))
+    assert order.receives is not None
+    asked = order.receives.asked
+    assert all(len(own) == len(row) for own, row in zip(asked, order.ranks, strict=True))
+    assert all(0 <= early <= place for own in asked for place, early in enumerate(own))
+    assert any(early < place for own in asked for place, early in enumerate(own))
+
+
+@pytest.mark.parametrize("schedule", ASKING)
+@pytest.mark.parametrize("pp", [2, 3, 5, 8, 16])
+def test_no_queue_of_transfers_waits_for_ever(schedule: str, pp: int) -> None:
+    stages = pp * chunks(schedule)
+    times = stage_times(stages, (1.0,) * stages, (1.2,) * stages, (0.6,) * stages, 0.1)
+    for micro_batches in (1, pp - 1, pp, 2 * pp - 1, 2 * pp, 3 * pp):
+        if order_problem(schedule, pp, chunks(schedule), micro_batches) is None:
+            order = build_order(schedule, pp, chunks(schedule), micro_batches)
+            assert order.receives is not None
+            hops = 2 * micro_batches * chunks(schedule) * (pp - 1)
+            assert sum(map(len, order.receives.queues)) == hops
+            assert simulate_order(order, times, asking=True).step_s > micro_batches * 2.8
 
 
 def test_schedules_that_primus_does_not_run_do_not_ask() -> None:
     times = stage_times(8, (1.0,) * 8, (1.2,) * 8, (0.6,) * 8, 0.1)
     for schedule, vpp in (("1f1b", 1), ("interleaved", 2), ("dualpipe-v", 2)):
         order = build_order(schedule, 8 // vpp, vpp, 16)
-        assert not order.asked
+        assert order.receives is None
         assert simulate_order(order, times, asking=True) == simulate_order(order, times)
 
 

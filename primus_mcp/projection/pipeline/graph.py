@@ -6,6 +6,7 @@ duration), both indices into the value table of `value_table`.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -23,7 +24,7 @@ class Graph:
     """Of each rank's i-th task, `task_nodes[rank][i]` is the node in which it ends and `entries[rank][i]` what it waits for: the last
     node of its rank and the node of its input. `owners[node]` = (rank, i); a transfer belongs to its sender's task. `tails[rank]` =
     the rank's last node. The tasks of an overlapped pair end in one node. `asked_after[rank][i]` = the node of the rank behind which the
-    task's input was asked for, 0 where that is none or the rank's last one.
+    task's input was asked for, `queued_after[rank][i]` = the transfer before that of its input; 0 where nobody asks.
     """
 
     order: Order
@@ -33,6 +34,7 @@ class Graph:
     owners: tuple[tuple[int, int], ...]
     tails: tuple[int, ...]
     asked_after: tuple[tuple[int, ...], ...]
+    queued_after: tuple[tuple[int, ...], ...]
 
 
 def value_table(
@@ -87,7 +89,7 @@ class _Builder:
     """Sweeps the ranks round robin and appends what is ready."""
 
     def __init__(self, order: Order, *, blocking: bool, asking: bool) -> None:
-        self.order, self.blocking, self.asking = order, blocking, asking and bool(order.asked)
+        self.order, self.blocking, self.receives = order, blocking, order.receives if asking else None
         self.stages = order.pp * order.vpp
         self.stage = [[stage_of(r, c, order.pp, vee=order.vee) for c in range(order.vpp)] for r in range(order.pp)]
         self.rank_of = {stage: rank for rank, chunks in enumerate(self.stage) for stage in chunks}
@@ -96,7 +98,11 @@ class _Builder:
         self.owners: list[tuple[int, int]] = [(0, 0)]
         self.nodes: list[list[int]] = [[] for _ in range(order.pp)]
         self.entries: list[list[tuple[int, int]]] = [[] for _ in range(order.pp)]
-        self.asked_after: list[list[int]] = [[] for _ in range(order.pp)]
+        self.asked_after = [[0] * len(row) for row in order.ranks]
+        self.queued_after = [[0] * len(row) for row in order.ranks]
+        self.queues = [deque(queue) for queue in self.receives.queues] if self.receives else []
+        self.last_transfer = [0] * len(self.queues)
+        self.arrival: dict[tuple[int, int], int] = {}  # (rank, place) -> node where its input has come
         self.tails = [0] * order.pp
         self.output: dict[tuple[bool, int, int], int] = {}  # (is forward, stage, micro-batch) -> node where its output is ready
 
@@ -131,17 +137,33 @@ class _Builder:
         self.owners.append((rank, len(self.nodes[rank])))
         self.tails[rank] = len(self.rows)
 
-    def receive(self, rank: int, source: tuple[int, int]) -> tuple[int, int]:
-        """The input of the rank's next task as its row waits for it: a transfer that starts behind the receiver's asking, where it does."""
-        place, after = len(self.nodes[rank]), 0
-        if self.asking and source[1]:
-            asked = self.order.asked[rank][place]
-            after = self.nodes[rank][asked - 1] if asked else 0
-            self.rows.append((after, source[0], 0, source[1]))
-            self.owners.append((rank, place))
-            source = len(self.rows), 0
-        self.asked_after[rank].append(0 if after == self.tails[rank] else after)
-        return source
+    def transfer(self, pair: int) -> bool:
+        """Runs the next transfer between two neighbours if its output is there and its receiver has asked; whether it could.
+
+        A joint of no duration waits for the transfer before and the asking, the transfer's node for both that and the output.
+        """
+        if not self.queues[pair]:
+            return False
+        rank, place = self.queues[pair][0]
+        assert self.receives is not None
+        asked = self.receives.asked[rank][place]
+        source = self.input_of(rank, self.order.ranks[rank][place])
+        if source is None or asked > len(self.nodes[rank]):
+            return False
+        self.queues[pair].popleft()
+        after, before = self.nodes[rank][asked - 1] if asked else 0, self.last_transfer[pair]
+        self.asked_after[rank][place], self.queued_after[rank][place] = after, before
+        self.rows += [(before, after, 0, 0), (len(self.rows) + 1, source[0], 0, source[1])]
+        self.owners += [(rank, place)] * 2
+        self.last_transfer[pair] = self.arrival[rank, place] = len(self.rows)
+        return True
+
+    def arrived(self, rank: int, source: tuple[int, int]) -> tuple[int, int] | None:
+        """The input of the rank's next task as its row waits for it; None while a transfer that it is asked for by has not run."""
+        if self.receives is None or not source[1]:
+            return source
+        node = self.arrival.get((rank, len(self.nodes[rank])))
+        return None if node is None else (node, 0)
 
     def send(self, rank: int, task: Task, place: int) -> None:
         """Makes the task's output available, behind its transfer where the sender waits for it."""
@@ -157,10 +179,11 @@ class _Builder:
     def run_task(self, rank: int, task: Task) -> int:
         """Number of tasks run: 1, or 0 while the input lacks."""
         source = self.input_of(rank, task)
-        if source is None:
+        came = None if source is None else self.arrived(rank, source)
+        if source is None or came is None:
             return 0
         self.entries[rank].append((self.tails[rank], source[0]))
-        self.add_row(rank, self.receive(rank, source), 1 + _BLOCK[task.kind] * self.stages + self.stage[rank][task.chunk])
+        self.add_row(rank, came, 1 + _BLOCK[task.kind] * self.stages + self.stage[rank][task.chunk])
         self.nodes[rank].append(self.tails[rank])
         self.send(rank, task, len(self.nodes[rank]) - 1)
         return 1
@@ -174,7 +197,6 @@ class _Builder:
         for source, duration in zip(sources, (0, self.pair_index(self.stage[rank][forward.chunk], backward.chunk)), strict=True):
             assert source is not None
             self.entries[rank].append((self.tails[rank], source[0]))
-            self.asked_after[rank].append(0)
             self.add_row(rank, source, duration)
         self.owners[-1] = rank, place + 1
         self.nodes[rank] += [self.tails[rank]] * 2
@@ -195,6 +217,9 @@ class _Builder:
     def sweep(self) -> bool:
         """Runs every rank as far as it gets; whether any moved."""
         moved = False
+        for pair in range(len(self.queues)):
+            while self.transfer(pair):
+                moved = True
         for rank, row in enumerate(self.order.ranks):
             while self.run_next(rank, row):
                 moved = True
@@ -204,7 +229,8 @@ class _Builder:
 def build_graph(order: Order, *, blocking: bool = False, asking: bool = False) -> Graph:
     """The graph of an order: F(i, s) waits for F(i, s-1); B or D(i, s) for B or D(i, s+1), on the last stage for F(i, s); W for B.
 
-    blocking: a rank also waits for each transfer that it sends. asking: none begins before its receiver asks (`Order.asked`). Raises
+    blocking: a rank also waits for each transfer that it sends. asking: none begins before its receiver asks, and
+    those of two neighbours run one after another (`Order.receives`). Raises
     ValueError for a task that is missing, doubled or out of order, and for a deadlock, naming the task at which every rank waits.
     """
     check_complete(order)
@@ -223,6 +249,7 @@ def build_graph(order: Order, *, blocking: bool = False, asking: bool = False) -
         owners=tuple(builder.owners),
         tails=tuple(builder.tails),
         asked_after=tuple(map(tuple, builder.asked_after)),
+        queued_after=tuple(map(tuple, builder.queued_after)),
     )
 
 

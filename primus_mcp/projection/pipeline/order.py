@@ -20,14 +20,24 @@ Row = tuple[Task, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Receives:
+    """What transfers wait for besides their sender. `asked[rank][place]`: the place whose task the input of `place` is asked for before.
+    `queues[r]`: (receiving rank, its place) of the transfers between ranks r and r + 1, which run one after another.
+    """
+
+    asked: tuple[tuple[int, ...], ...]
+    queues: tuple[tuple[tuple[int, int], ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """Tasks of every rank in the order in which it runs them.
 
     `vee`: odd chunks are placed mirrored (the last stage of two lies on rank 0). `period`: micro-batches after which the steady
     pattern repeats; 0 where it does not. `paired_from`: place in each rank's row from which an F directly before a D or B of other work
     runs overlapped with it; empty where no tasks overlap. `copies`: 2 where chunk 1 belongs to a second copy of the model, which takes half
-    of the micro-batches in the other direction (DualPipe); micro-batches are then numbered in each copy. `asked`: see `receives.py`; empty
-    where no runtime is known that asks late.
+    of the micro-batches in the other direction (DualPipe); micro-batches are then numbered in each copy. `receives`: when transfers
+    begin in Primus's own pipeline; None for orders that it does not run.
     """
 
     schedule: str
@@ -39,7 +49,7 @@ class Order:
     paired_from: tuple[int, ...]
     ranks: tuple[Row, ...]
     copies: int = 1
-    asked: tuple[tuple[int, ...], ...] = ()
+    receives: Receives | None = None
 
     @property
     def streamed(self) -> int:

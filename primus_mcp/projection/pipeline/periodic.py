@@ -33,7 +33,8 @@ _Entries = tuple[_Entry, ...]
 
 def _entries(order: Order, rank: int) -> _Entries:
     row = order.ranks[rank]
-    back = [place - asked for place, asked in enumerate(order.asked[rank])] if order.asked else [0] * len(row)
+    receives = order.receives
+    back = [place - asked for place, asked in enumerate(receives.asked[rank])] if receives else [0] * len(row)
     return tuple((kind, i, chunk, before) for (kind, i, chunk), before in zip(row, back, strict=True))
 
 

@@ -17,8 +17,8 @@ from primus_mcp.projection.pipeline.loop_orders import (
     zb_h1,
     zb_h2,
 )
-from primus_mcp.projection.pipeline.order import Order, Row
-from primus_mcp.projection.pipeline.receives import Asked, asked_before_weights, asked_by_steps
+from primus_mcp.projection.pipeline.order import Order, Receives, Row
+from primus_mcp.projection.pipeline.receives import received_before_weights, received_by_steps
 from primus_mcp.projection.pipeline.rules import (
     INTERLEAVED_SCHEDULES,
     PAIRED_SCHEDULES,
@@ -76,7 +76,7 @@ def _built(schedule: str, pp: int, vpp: int, micro_batches: int, group: int | No
         raise InputError("its order depends on the times of the stages", where=schedule, remedy="solve for it")
     vee, period = schedule in VEE_SCHEDULES, period_of(schedule, pp, group)
     paired_from: tuple[int, ...] = ()
-    asked: Asked = ()
+    receives: Receives | None = None
     if schedule in INTERLEAVED_SCHEDULES:
         paired = schedule in PAIRED_SCHEDULES
         warm_up = interleaved_warm_up(pp, vpp, micro_batches, period, int(paired))
@@ -85,17 +85,18 @@ def _built(schedule: str, pp: int, vpp: int, micro_batches: int, group: int | No
         ranks, paired_from = _WITH_PAIRS[schedule](pp, micro_batches)
     elif schedule in _WITH_CELLS:
         ranks, cells = _WITH_CELLS[schedule](pp, micro_batches)
-        asked = asked_by_steps(ranks, cells)
+        receives = received_by_steps(ranks, cells)
     elif schedule == "zbv-formatted":
         ranks = zbv(pp, micro_batches)
-        asked = asked_by_steps(ranks, tuple(tuple(range(rank, rank + len(row))) for rank, row in enumerate(ranks)))
+        receives = received_by_steps(ranks, tuple(tuple(range(rank, rank + len(row))) for rank, row in enumerate(ranks)))
     elif schedule == "1f1b-a2a":
         ranks, paired_from = one_f_one_b_paired(micro_batches), (1,)
     elif schedule == "zero-bubble-heuristic":
         ranks = plan_heuristic(micro_batches, planner or default_costs(pp))
     else:
         ranks = _MAKERS[schedule](pp, micro_batches)
-        asked = asked_before_weights(ranks) if schedule == "zero-bubble" and micro_batches >= pp else ()
+        if schedule == "zero-bubble":
+            receives = received_before_weights(ranks, hoisted=micro_batches >= pp)
     return Order(
         schedule=schedule,
         pp=pp,
@@ -106,5 +107,5 @@ def _built(schedule: str, pp: int, vpp: int, micro_batches: int, group: int | No
         paired_from=paired_from,
         ranks=ranks,
         copies=model_copies(schedule),
-        asked=asked,
+        receives=receives,
     )

@@ -42,11 +42,12 @@ def _closed_cuts(graph: Graph, found: tuple[Splice, ...]) -> list[list[int]]:
         cut = [max(at, splice.at - k * splice.length) for at, splice in zip(cut, found, strict=True)]
         while checked != cut:
             for rank, entries in enumerate(graph.entries):
-                for _, source in entries[checked[rank] : cut[rank]]:
+                done = slice(checked[rank], cut[rank])
+                for source in (*(source for _, source in entries[done]), *graph.queued_after[rank][done]):
                     if source:
                         other, place = graph.owners[source]
                         cut[other] = max(cut[other], place + 1)
-                checked[rank] = max(checked[rank], cut[rank])
+                checked[rank] = max(checked[rank], done.stop)
         cuts.append(cut)
     return cuts
 
@@ -64,7 +65,7 @@ def _usable(cuts: list[list[int]], found: tuple[Splice, ...]) -> list[list[int]]
 
 def _states(graph: Graph, found: tuple[Splice, ...], cuts: list[list[int]]) -> list[dict[tuple[int, int, int], int]]:
     """Per cut: (rank, tasks before the cut, use) -> node. use: 0 last node of the rank; 1, 2 input of an F, of a B or D behind the cut; 3
-    task that one behind some cut asked for its input after.
+    task that one behind some cut asked for its input after; 4 the last transfer between two neighbours.
     """
     last = cuts[0]
     states: list[dict[tuple[int, int, int], int]] = [
@@ -73,7 +74,8 @@ def _states(graph: Graph, found: tuple[Splice, ...], cuts: list[list[int]]) -> l
     asked_before: set[tuple[int, int]] = set()
     for rank, entries in enumerate(graph.entries):
         for place, (_, source) in enumerate(entries):
-            uses = (source, 1 if graph.order.ranks[rank][place].kind == "F" else 2), (graph.asked_after[rank][place], 3)
+            use = 1 if graph.order.ranks[rank][place].kind == "F" else 2
+            uses = (source, use), (graph.asked_after[rank][place], 3), (graph.queued_after[rank][place], 4)
             lowest = max(0, ceil((last[rank] - place) / found[rank].length))  # the user lies behind cut k from here on
             for node, use in uses:
                 if not node:
