@@ -45,19 +45,17 @@ def step_s(schedule: str, pp: int, micro_batches: int, times: StageTimes, *, ask
 
 
 def test_two_ranks_by_hand() -> None:
-    """F = B = W = 1, hop 0.5. Rank 1 asks for its second input behind B0, at 3.5, although it was sent at 2. B0's gradient travels behind,
-    from 4 on, although it was there at 3.5; W0 hides the last transfer.
-    """
+    """F = B = W = 1, hop 0.5. Rank 1 asks for its second input behind B0, at 3.5, although it was sent at 2; W0 hides the last transfer."""
     order = build_order("zero-bubble", 2, 1, 2)
     assert order.receives is not None
     assert order.receives.asked == ((0, 1, 2, 3, 3, 5), (0, 1, 2, 3, 4, 5))
-    assert order.receives.queues == (((1, 0), (1, 2), (0, 2), (0, 4)),)
+    assert order.receives.queues == (((1, 0), (1, 2)), ((0, 2), (0, 4)))
     ones = (1.0, 1.0)
     times = stage_times(2, ones, ones, ones, 0.5)
     assert simulate_order(order, times).rank_end_s == (8.0, 7.5)
     assert simulate_order(order, times, asking=True).rank_end_s == (8.5, 8.0)
     first, second = ({(task.kind, task.micro_batch): task.start_s for task in tasks} for tasks in trace(order, times, asking=True))
-    assert first == {("F", 0): 0.0, ("F", 1): 1.0, ("B", 0): 4.5, ("W", 0): 5.5, ("B", 1): 6.5, ("W", 1): 7.5}
+    assert first == {("F", 0): 0.0, ("F", 1): 1.0, ("B", 0): 4.0, ("W", 0): 5.0, ("B", 1): 6.5, ("W", 1): 7.5}
     assert second == {("F", 0): 1.5, ("B", 0): 2.5, ("F", 1): 4.0, ("B", 1): 5.0, ("W", 0): 6.0, ("W", 1): 7.0}
 
 
@@ -72,7 +70,19 @@ def test_on_a_common_clock_an_input_is_asked_for_one_step_behind_its_sender() ->
     rows = ((Task("F", 0, 0), Task("F", 1, 0), Task("F", 0, 1)), (Task("F", 0, 0), Task("F", 0, 1), Task("F", 1, 0)))
     found = received_by_steps(rows, ((0, 1, 3), (1, 2, 4)))
     assert found.asked == ((0, 1, 2), (0, 1, 1))
-    assert found.queues == (((1, 0), (1, 2), (0, 2)),)
+    assert found.queues == (((1, 0), (1, 2)), ((0, 2),))
+
+
+def test_of_three_ranks_a_gradient_travels_behind_the_output_that_was_asked_for_with_it() -> None:
+    """F = B = W = 1, hop 0.5: rank 2 ends B0 at 5 and asks for F1, ended at 4: that travels until 5.5, the gradient of B0 until 6."""
+    order = build_order("zero-bubble", 3, 1, 3)
+    assert order.receives is not None
+    assert order.receives.queues[1][:4] == ((2, 0), (2, 2), (1, 2), (2, 4))
+    ones = (1.0, 1.0, 1.0)
+    last, middle = (trace(order, stage_times(3, ones, ones, ones, 0.5), asking=True)[rank] for rank in (2, 1))
+    started = [{(task.kind, task.micro_batch): task.start_s for task in tasks} for tasks in (last, middle)]
+    assert (started[0]["B", 0], started[0]["F", 1]) == (4.0, 5.5)
+    assert started[1]["B", 0] == 6.0
 
 
 @pytest.mark.parametrize("schedule", ASKING)

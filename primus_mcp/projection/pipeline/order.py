@@ -22,7 +22,7 @@ Row = tuple[Task, ...]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receives:
     """What transfers wait for besides their sender. `asked[rank][place]`: the place whose task the input of `place` is asked for before.
-    `queues[r]`: (receiving rank, its place) of the transfers between ranks r and r + 1, which run one after another.
+    `queues`: (receiving rank, its place) of transfers that run one after another.
     """
 
     asked: tuple[tuple[int, ...], ...]

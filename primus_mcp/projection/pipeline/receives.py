@@ -1,8 +1,8 @@
 """When the transfers of Primus's own pipeline begin.
 
 Its runtime walks one table of tasks, sends and receives a rank. A receive is started where it stands in the table, so no transfer begins
-before the receiver has got there, and the transfers between two neighbours, of both directions, run one after another on one stream. A
-send is waited for at the next exchange only, which holds nobody up.
+before the receiver has got there, and the transfers between two neighbours, of both directions, run one after another on one stream (on
+one each way where there are two ranks in all). A send is waited for at the next exchange only, which holds hardly anybody up.
 Source: AMD-AGI/Primus core/pipeline_parallel/scheduler/algorithms (zerobubble.py, zbv_formatted.py, zbv_greedy.py, base.py) and
 backends/megatron/core/pipeline_parallel/primuspipe/handlers/communication_handler.py, `async_p2p`; pytorch
 torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, `pointToPoint` (a stream a pair of ranks). Known error: zero-bubble-heuristic asks by its
@@ -61,10 +61,11 @@ def _transfers(rows: tuple[Row, ...], vpp: int) -> list[_Transfer]:
 
 
 def _queued(transfers: list[_Transfer], exchange: list[int], pp: int) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Transfers of each pair by the exchange that they belong to."""
-    queues: list[list[tuple[int, bool, tuple[int, int]]]] = [[] for _ in range(pp - 1)]
+    """Transfers of each pair by the exchange that they belong to; of two ranks in all, of each direction."""
+    queues: list[list[tuple[int, bool, tuple[int, int]]]] = [[] for _ in range(pp - 1 if pp != 2 else 2)]
     for transfer, number in zip(transfers, exchange, strict=True):
-        queues[transfer.pair].append((number, not transfer.upwards, transfer.receiver))
+        queue = transfer.pair if pp != 2 else int(not transfer.upwards)
+        queues[queue].append((number, not transfer.upwards, transfer.receiver))
     return tuple(tuple(receiver for _, _, receiver in sorted(queue)) for queue in queues)
 
 
