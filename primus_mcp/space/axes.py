@@ -9,6 +9,8 @@ from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.space.knobs import KNOBS, KnobValue, PipelineSchedule, TrialConfig, knob_values
 from primus_mcp.space.rules.batch import GBS_FACTORS, MBS_LIMIT
+from primus_mcp.space.rules.hybrid import is_stacked
+from primus_mcp.space.rules.moe import runs_turbo
 from primus_mcp.space.rules.parallelism import turbo_sinks
 from primus_mcp.space.rules.pipeline import VPP_LIMIT
 
@@ -50,6 +52,14 @@ def ep_values(arch: Architecture, cluster: Cluster) -> list[int]:
     return [ep for ep in divisors(arch.experts.num_experts, cluster.world_size) if cluster.world_size % ep == 0]
 
 
+def etp_values(arch: Architecture, degrees: list[int]) -> list[int]:
+    """1, and every TP that divides the experts' width (T7); 1 alone where experts have biases (T18)."""
+    experts = arch.experts
+    if experts is None or arch.linear_bias:
+        return [1]
+    return [1, *[tp for tp in degrees if tp > 1 and experts.expert_ffn_hidden_size % tp == 0]]
+
+
 def cp_values(arch: Architecture, cluster: Cluster) -> list[int]:
     """CP with seq % (2 CP) == 0 (C1), 1 where attention cannot be split (C10, T19); dense within a node, MoE up to the largest EP."""
     limit = max(ep_values(arch, cluster)) if arch.is_moe else cluster.gpus_per_node
@@ -59,8 +69,15 @@ def cp_values(arch: Architecture, cluster: Cluster) -> list[int]:
 
 
 def vpp_values(arch: Architecture, pp: int) -> list[int]:
-    """Virtual stages at a depth: PP x VPP <= layers, at most the policy's limit."""
-    return [1] if pp == 1 else [vpp for vpp in range(1, VPP_LIMIT + 1) if pp * vpp <= arch.num_layers]
+    """Virtual stages at a depth: PP x VPP <= layers, at most the policy's limit; 1 in a hybrid stack (L20)."""
+    return [1] if pp == 1 or is_stacked(arch) else [vpp for vpp in range(1, VPP_LIMIT + 1) if pp * vpp <= arch.num_layers]
+
+
+def schedule_values(arch: Architecture, depths: list[int]) -> list[PipelineSchedule]:
+    """Schedules that some depth can run: split backward needs PP > 1 (Z1), the V orders an even split over 2 PP stages (S3, v-layout)."""
+    deep = [pp for pp in depths if pp > 1]
+    v_order = not is_stacked(arch) and any(arch.num_layers % (2 * pp) == 0 for pp in deep)
+    return [name for name in RUNNABLE_SCHEDULES if name == "auto" or (v_order if name.startswith("zbv") else bool(deep))]
 
 
 def mbs_values() -> list[int]:
@@ -77,28 +94,29 @@ def _free_values(workload: Workload, cluster: Cluster) -> dict[str, list[KnobVal
     if arch.latent_attention is None and len(fp8) > 1:
         fp8 += ["delayed", "mxfp8"] if cluster.gpu.supports_mxfp8 else ["delayed"]
     experts = ep_values(arch, cluster)
+    turbo = runs_turbo(cluster.gpu)
     alone = turbo_sinks(workload.arguments)
     degrees = [1] if alone else tp_values(arch, cluster)
     return {
         "tp": [*degrees],
         "pp": [*depths],
         "ep": [*experts],
-        "expert_tensor_parallel_size": [1, *[tp for tp in degrees if tp > 1]],
+        "expert_tensor_parallel_size": [*etp_values(arch, degrees)],
         "cp": [1] if alone else [*cp_values(arch, cluster)],
         "vpp": [*vpp_values(arch, deepest_free)],
         "mbs": [*mbs_values()],
         "gbs": [int(factor * baseline.gbs) for factor in GBS_FACTORS if factor * baseline.gbs % 1 == 0],
         "overlap_grad_reduce": switch,
         "overlap_param_gather": switch,
-        "pp_schedule": [*RUNNABLE_SCHEDULES],
-        "enable_zero_bubble": switch,
+        "pp_schedule": [*schedule_values(arch, depths)],
+        "enable_zero_bubble": switch if deepest_free > 1 else [False],
         "recompute_granularity": ["none", "selective", "full"],
         "recompute_num_layers": [*range(arch.num_layers + 1)],
         "cross_entropy_loss_fusion": switch,
         "use_distributed_optimizer": switch,
         "use_torch_fsdp2": [False] if arch.tied_embeddings else switch,
-        "use_turbo_deepep": switch,
-        "sync_free_stage": [0, 1, 2, 3],
+        "use_turbo_deepep": switch if turbo else [False],
+        "sync_free_stage": [0, 1, 2, 3] if turbo else [0],
         "target_ep_size": [*experts],
         "fp8": fp8,
     }
@@ -113,16 +131,19 @@ def legal_axes(
 ) -> dict[str, tuple[KnobValue, ...]]:
     """Values of every knob that some configuration on the cluster may take, always with the workload's own.
 
-    An axis set to false holds its knobs at the baseline, a pin at its value, MoE knobs of a dense model at rest.
+    An axis set to false holds its knobs at the baseline, a pin at its value, MoE knobs of a dense model at rest (ETP unset there).
     """
     toggles, held = axes or {}, pins or {}
     own = knob_values(workload.baseline)
     free = _free_values(workload, cluster)
     result: dict[str, tuple[KnobValue, ...]] = {}
     for name, knob in KNOBS.items():
-        fixed = (knob.axis is not None and not toggles.get(knob.axis, True)) or (knob.moe_only and not workload.architecture.is_moe)
+        resting = knob.moe_only and not workload.architecture.is_moe
+        fixed = (knob.axis is not None and not toggles.get(knob.axis, True)) or resting
         if name in held:
             result[name] = (held[name],)
+        elif resting and name == "expert_tensor_parallel_size":
+            result[name] = (None,)
         elif fixed:
             result[name] = (own[name],)
         else:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from space_cases import make_workload, nodes
 
-from primus_mcp.space.axes import legal_axes, with_pins
+from primus_mcp.space.axes import legal_axes, vpp_values, with_pins
 from primus_mcp.space.knobs import TrialConfig
 from primus_mcp.space.legality import check_legality
 
@@ -25,6 +27,30 @@ def test_a_dense_model_has_no_expert_axes() -> None:
     assert axes["ep"] == (1,)
     assert axes["use_turbo_deepep"] == (False,)
     assert axes["sync_free_stage"] == (0,)
+
+    assert axes["expert_tensor_parallel_size"] == (None,)
+
+
+def test_no_deepep_or_sync_free_stage_is_offered_where_primus_turbo_is_not_built() -> None:
+    axes = legal_axes(make_workload("moe"), nodes(gpu="mi250x"))
+    assert (axes["use_turbo_deepep"], axes["sync_free_stage"]) == ((False,), (0,))
+
+
+def test_turbos_attention_sinks_keep_tp_and_cp_at_one() -> None:
+    sinks = {"enable_primus_turbo": True, "use_turbo_attention": True, "use_sink_attention": True}
+    axes = legal_axes(make_workload("moe", **sinks), nodes())
+    assert (axes["tp"], axes["cp"], axes["expert_tensor_parallel_size"]) == ((1,), (1,), (1,))
+
+
+def test_v_schedules_are_offered_where_two_stages_a_rank_divide_the_layers() -> None:
+    """32 layers over PP 2 x VPP 2; 27 layers over no PP > 1."""
+    assert "zbv-greedy-half" in legal_axes(make_workload("dense"), nodes())["pp_schedule"]
+    assert legal_axes(make_workload("latent"), nodes())["pp_schedule"] == ("auto", "zerobubble", "zerobubble-heuristic")
+
+
+def test_a_hybrid_stack_has_no_virtual_stages() -> None:
+    arch = replace(make_workload("dense").architecture, layer_kinds=("mixer_alone", "mlp_alone") * 16)
+    assert vpp_values(arch, 4) == [1]
 
 
 def test_no_fp8_is_offered_where_the_gpu_has_no_fp8_matrix_cores() -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from primus_mcp.inputs.architecture import Mamba2
+from primus_mcp.inputs.architecture import Architecture, Mamba2
 from primus_mcp.space.rules.base import Case, RuleBook, megatron, primus
 
 book = RuleBook()
 _ROW_PARALLEL = frozenset({"linear_proj", "linear_fc2"})
 
 
+def is_stacked(arch: Architecture) -> bool:
+    """Whether attention, mixers and MLPs are layers of their own, as in Primus's hybrid stacks."""
+    return "mlp_alone" in arch.layer_kinds or "mixer_alone" in arch.layer_kinds
+
+
 @book.hard("L20", primus("backends/megatron/core/models/hybrid/hybrid_block.py:249"), "a hybrid stack has no virtual stages")
 def _no_virtual_stages(case: Case) -> str | None:
-    stacked = "mlp_alone" in case.arch.layer_kinds or "mixer_alone" in case.arch.layer_kinds
-    return f"a hybrid stack needs VPP 1, VPP is {case.config.vpp}" if stacked and case.config.vpp > 1 else None
+    return f"a hybrid stack needs VPP 1, VPP is {case.config.vpp}" if is_stacked(case.arch) and case.config.vpp > 1 else None
 
 
 @book.policy("mamba-tp", "Mamba-2: heads and groups are multiples of TP")
