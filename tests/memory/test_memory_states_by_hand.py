@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 from architecture_cases import decoder
-from memory_cases import deepseek_v3, llama_70b, mixtral_8x7b, run
+from memory_cases import configured, deepseek_v3, llama_70b, mixtral_8x7b, run
 
 from primus_mcp.inputs.training import TrainingConfig
+from primus_mcp.projection.memory.activations.ends import embedding_operations, head_operations
+from primus_mcp.projection.memory.activations.settings import activation_settings
 from primus_mcp.projection.memory.projection import RankMemory
 
 
@@ -52,11 +54,27 @@ def test_fsdp2_keeps_whole_fp8_copies_of_the_gathered_weights() -> None:
 
 
 def test_fsdp2_holds_a_gathered_layer_and_the_root_group() -> None:
-    """A layer in BF16 (2 B), the embedding's weight, weight and gradient of norm and output matrix."""
+    """A layer in BF16 (2 B) and weight and gradient of the final norm; where the ends are not wrapped (TorchTitan) also the embedding's
+    weight and both of the output matrix.
+    """
     arch = decoder(2, 1024, 4096, 8, 4, 1280, 128)
     layer, matrix = 15_730_688, 1280 * 1024
-    rank = run(arch, 8, use_torch_fsdp2=True, use_distributed_optimizer=False, gradient_accumulation_fusion=False).worst
-    assert rank.components["unsharded_layers"] == layer * 2 + matrix * 2 + (matrix + 1024) * 4
+    fsdp: dict[str, Any] = {"use_torch_fsdp2": True, "use_distributed_optimizer": False, "gradient_accumulation_fusion": False}
+    assert run(arch, 8, **fsdp).worst.components["unsharded_layers"] == layer * 2 + 1024 * 4
+    root = run(arch, 8, fsdp_param_bytes=4, **fsdp).worst
+    assert root.components["unsharded_layers"] == layer * 2 + matrix * 2 + (matrix + 1024) * 4
+
+
+def test_fsdp2_gathers_the_ends_of_the_model_for_their_own_operations() -> None:
+    """Forward the matrix in BF16, backward that and its BF16 gradient: what plain data parallelism has beside its own copy."""
+    arch = decoder(2, 1024, 4096, 8, 4, 1280, 128)
+    matrix = 1280 * 1024 * 2
+    sharded = configured(8, use_torch_fsdp2=True, use_distributed_optimizer=False, gradient_accumulation_fusion=False)
+    plain = configured(8, gradient_accumulation_fusion=False)
+    for operations in (embedding_operations, head_operations):
+        own, other = (operations(activation_settings(arch, config))[-1] for config in (sharded, plain))
+        assert own.forward_transient_bytes - other.forward_transient_bytes == matrix
+        assert own.backward_transient_bytes - other.backward_transient_bytes == matrix
 
 
 def test_fsdp2_has_resharded_its_layers_when_the_optimizer_steps() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.training import TrainingConfig
-from primus_mcp.projection.memory.activations.settings import ActivationSettings
+from primus_mcp.projection.memory.activations.settings import ActivationSettings, wraps_ends
 from primus_mcp.projection.memory.stage import Stage
 from primus_mcp.projection.parameters import embedding_parameters, final_norm_parameters, head_parameters
 from primus_mcp.units import BF16_BYTES, FP8_BYTES
@@ -16,8 +16,10 @@ from primus_mcp.units import BF16_BYTES, FP8_BYTES
 def unsharded_bytes(stage: Stage, arch: Architecture, config: TrainingConfig) -> float:
     """Gathered parameters and their gradients. w: bytes a gathered element, 2, or 1 where layers are gathered in FP8.
 
-    PP 1: one gathered layer and the root group (embedding, norm, output matrix) in BF16; the BF16 gradient of norm and output matrix,
-    which waits for the embedding's at the very end. While a layer runs its operations hold more (`activations.gathered`).
+    PP 1: one gathered layer and the root group in BF16, with the BF16 gradient of what the root's backward pass waits for. Root of
+    Megatron and Primus: the final norm; embedding and output matrix are units of their own (`activations.ends`). Of TorchTitan: these
+    too, the gradient of norm and output matrix waiting for the embedding's at the very end. While a layer runs its operations hold more
+    (`activations.gathered`).
     PP > 1: the whole stage stays gathered. Its gradients accumulate unsharded in fp32 (`Peak.gradients_bytes`); they are reduced after
     the last backward, when no activation is alive.
     Source: torch fully_shard with reshard_after_forward, torch/distributed/pipelining/stage.py (post_backward after the last chunk),
@@ -25,8 +27,11 @@ def unsharded_bytes(stage: Stage, arch: Architecture, config: TrainingConfig) ->
     """
     gathered, layer = FP8_BYTES if config.fp8_param_gather else BF16_BYTES, stage.largest_layer_parameters
     if config.pp == 1:
+        norm = final_norm_parameters(arch).total
+        if wraps_ends(config):
+            return layer * gathered + 2 * norm * BF16_BYTES
         embedding, head = embedding_parameters(arch, config.tp).total, head_parameters(arch, config.tp).total
-        with_gradient = final_norm_parameters(arch).total + head
+        with_gradient = norm + head
         weight_alone = 0 if arch.tied_embeddings else embedding
         return layer * gathered + (2 * with_gradient + weight_alone) * BF16_BYTES
     ends = stage.parameters.total - stage.layer_parameters

@@ -22,8 +22,8 @@ def embedding_operations(settings: ActivationSettings) -> tuple[Operation, ...]:
             name="embedding",
             group="embedding",
             saved=kept(settings.tokens * INT64_BYTES, mask),
-            forward_transient_bytes=2 * settings.full_hidden_bytes,
-            backward_transient_bytes=2 * settings.hidden_bytes + _vocabulary_matrix_bytes(settings),
+            forward_transient_bytes=2 * settings.full_hidden_bytes + _gathered_matrix_bytes(settings),
+            backward_transient_bytes=2 * settings.hidden_bytes + _gradient_bytes(settings) + _gathered_matrix_bytes(settings),
         ),
     )
 
@@ -51,8 +51,9 @@ def head_operations(settings: ActivationSettings, *, prefix: str = "") -> tuple[
     per_token = settings.tokens * MEMORY["loss_bytes_per_token"].value
     saved_logits, extra = _loss_bytes(settings, logits)
     scattered = hidden if settings.shards_sequence else 0.0
-    # FSDP2 keeps this gradient to the end of the backward pass, so it is counted with the unsharded root group
-    gradient = 0.0 if settings.use_torch_fsdp2 else _vocabulary_matrix_bytes(settings)
+    # a root group of FSDP2 keeps this gradient to the end of the backward pass, so it is counted with the unsharded parameters
+    gradient = 0.0 if settings.use_torch_fsdp2 and not settings.gathers_ends else _gradient_bytes(settings)
+    matrix = _gathered_matrix_bytes(settings)
     norm = Operation(
         name=f"{prefix}final_norm",
         group="head",
@@ -64,8 +65,8 @@ def head_operations(settings: ActivationSettings, *, prefix: str = "") -> tuple[
         name=f"{prefix}output_and_loss",
         group="head",
         saved=kept(hidden if settings.trains_weights else 0.0, saved_logits),
-        forward_transient_bytes=extra + per_token,
-        backward_transient_bytes=full + scattered + extra + gradient,
+        forward_transient_bytes=extra + per_token + matrix,
+        backward_transient_bytes=full + scattered + extra + gradient + matrix,
         pinned_bytes=hidden + logits,
     )
     return norm, output
@@ -77,8 +78,15 @@ def _loss_bytes(settings: ActivationSettings, logits: float) -> tuple[float, flo
     return {"te": (logits, 0.0), "compiled": (logits, logits), "native": (2 * logits, logits)}[fused]
 
 
-def _vocabulary_matrix_bytes(settings: ActivationSettings) -> float:
-    """A BF16 gradient (or its placeholder under fused accumulation) of the embedding or output matrix; none where they are frozen."""
-    if not settings.trains_weights:
-        return 0.0
+def _matrix_bytes(settings: ActivationSettings) -> float:
     return settings.arch.padded_vocab_size(settings.tp) / settings.tp * settings.arch.hidden_size * BF16_BYTES
+
+
+def _gradient_bytes(settings: ActivationSettings) -> float:
+    """A BF16 gradient (or its placeholder under fused accumulation) of the embedding or output matrix; none where they are frozen."""
+    return _matrix_bytes(settings) if settings.trains_weights else 0.0
+
+
+def _gathered_matrix_bytes(settings: ActivationSettings) -> float:
+    """The embedding or output matrix where FSDP2 gathers it for its own operation alone."""
+    return _matrix_bytes(settings) if settings.gathers_ends else 0.0

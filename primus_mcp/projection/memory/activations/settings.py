@@ -49,7 +49,7 @@ _read = attrgetter(*_COPIED)
 class ActivationSettings:
     """See `TrainingConfig` for the copied fields. `dispatch_ranks` is EP where buffers depend on it (all-gather dispatcher,
     sync-free stage 2 and 3) and 1 elsewhere: EP alone must not change the rows that a rank processes. `gathered_parameter_bytes`: of a
-    layer that FSDP2 gathers for its own time alone (PP 1), else 0.
+    layer that FSDP2 gathers for its own time alone (PP 1), else 0. `gathers_ends`: so are embedding and output matrix.
 
     Compared by identity: `activation_settings` returns one object for equal settings, so that look-ups need not hash every field.
     """
@@ -83,6 +83,7 @@ class ActivationSettings:
     expert_weights_per_rank: int
     dispatch_ranks: int
     gathered_parameter_bytes: int
+    gathers_ends: bool
 
     @property
     def tokens(self) -> float:
@@ -181,8 +182,11 @@ class ActivationSettings:
         return fuses and self.gradient_accumulation_fusion and self.trains_weights
 
     def wgrad_bytes(self, rows: float, columns: float, *, expert: bool = False) -> float:
-        """A BF16 weight gradient that lives until it is added to main_grad; none when the GEMM accumulates in place."""
-        if not self.trains_weights or self.accumulates_in_place(expert=expert):
+        """A BF16 weight gradient that lives until it is added to main_grad; none when the GEMM accumulates in place.
+
+        Gradients of a layer that FSDP2 gathers live longer and are counted with the layer (`gathered`).
+        """
+        if not self.trains_weights or self.gathered_parameter_bytes or self.accumulates_in_place(expert=expert):
             return 0.0
         return rows * columns * BF16_BYTES * (self.expert_weights_per_rank if expert else 1)
 
@@ -192,6 +196,15 @@ def _kept_input_bytes(precision: Precision, recipe: Fp8Recipe) -> float:
         return BF16_BYTES
     scales = MEMORY["fp8_block_scale_bytes_per_element"].value if recipe in ("mxfp8", "blockwise") else 0.0
     return (0.5 if precision == "fp4" else 1.0) + scales
+
+
+def wraps_ends(config: TrainingConfig) -> bool:
+    """Whether embedding and output matrix are FSDP2 units of their own, gathered for their own time alone: Megatron's wrapper and Primus's.
+
+    TorchTitan (fp32 shards) leaves them to the root, which stays gathered. Source: Megatron-LM
+    core/distributed/torch_fully_sharded_data_parallel.py, AMD-AGI/Primus backends/megatron/core/distributed (sub_modules_to_wrap).
+    """
+    return config.use_torch_fsdp2 and config.pp == 1 and config.fsdp_param_bytes < FP32_BYTES
 
 
 def activation_settings(arch: Architecture, config: TrainingConfig) -> ActivationSettings:
@@ -206,15 +219,16 @@ def activation_settings(arch: Architecture, config: TrainingConfig) -> Activatio
         local_experts,
         worst_case,
         gathered if config.use_torch_fsdp2 and config.pp == 1 else 0,
+        wraps_ends(config),
     )
     return _settings(arch, _read(config), resolved)
 
 
 @lru_cache(maxsize=16384)
 def _settings(
-    arch: Architecture, values: tuple[Any, ...], resolved: tuple[Precision, Precision, Adapters | None, int, int, int]
+    arch: Architecture, values: tuple[Any, ...], resolved: tuple[Precision, Precision, Adapters | None, int, int, int, bool]
 ) -> ActivationSettings:
-    linear, expert, adapters, local_experts, dispatch_ranks, gathered = resolved
+    linear, expert, adapters, local_experts, dispatch_ranks, gathered, ends = resolved
     return ActivationSettings(
         arch=arch,
         linear_precision=linear,
@@ -223,5 +237,6 @@ def _settings(
         expert_weights_per_rank=local_experts,
         dispatch_ranks=dispatch_ranks,
         gathered_parameter_bytes=gathered,
+        gathers_ends=ends,
         **dict(zip(_COPIED, values, strict=True)),
     )
