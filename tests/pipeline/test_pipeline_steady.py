@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from primus_mcp.projection.pipeline import build_order, simulate_order, stretch
@@ -37,6 +37,7 @@ def test_stages_that_differ_by_a_thousandth_need_no_larger_graph(schedule: str, 
     assert ends == pytest.approx(simulate_order(build_order(schedule, pp, vpp, 480), times).rank_end_s, rel=1e-11)
 
 
+@settings(deadline=None)
 @given(
     schedule=st.sampled_from(PERIODIC),
     pp=st.sampled_from([2, 4, 6]),

@@ -12,60 +12,55 @@ planner's clock, earlier than these: taken as early enough.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from primus_mcp.projection.pipeline.order import Receives, Row, Task, home_of, stage_of
+from primus_mcp.projection.pipeline.order import Receives, Row, home_of, stage_of
 
 Steps = tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Transfer:
-    """From `sender` (rank, place) to `receiver` (rank, place)."""
+class _Transfer(NamedTuple):
+    """From a task of `source` to one of `target`."""
 
-    sender: tuple[int, int]
-    receiver: tuple[int, int]
-
-    @property
-    def pair(self) -> int:
-        """The lower of the two ranks."""
-        return min(self.sender[0], self.receiver[0])
-
-    @property
-    def upwards(self) -> bool:
-        """Whether it goes to the higher rank: those of one exchange run upwards first, on even and on odd ranks."""
-        return self.receiver[0] > self.sender[0]
+    source: int
+    sent: int
+    target: int
+    received: int
 
 
-def _sender(rank: int, task: Task, pp: int, vpp: int) -> tuple[int, int] | None:
-    """(rank, chunk) that the task's input comes from; None where it comes from the rank itself or nowhere."""
-    if task.kind == "W":
-        return None
-    source = stage_of(rank, task.chunk, pp, vee=vpp == 2) + (-1 if task.kind == "F" else 1)
-    if not 0 <= source < vpp * pp:
-        return None
-    other, chunk = home_of(source, pp, vee=vpp == 2)
-    return None if other == rank else (other, chunk)
+def _sources(rank: int, pp: int, vpp: int) -> dict[tuple[str, int], tuple[int, int]]:
+    """(kind, chunk) of tasks that wait for another rank -> (that rank, its chunk)."""
+    found = {}
+    for kind, step in (("F", -1), ("B", 1)):
+        for chunk in range(vpp):
+            stage = stage_of(rank, chunk, pp, vee=vpp == 2) + step
+            if 0 <= stage < vpp * pp:
+                other, its_chunk = home_of(stage, pp, vee=vpp == 2)
+                if other != rank:
+                    found[kind, chunk] = other, its_chunk
+    return found
 
 
 def _transfers(rows: tuple[Row, ...], vpp: int) -> list[_Transfer]:
-    at = [{task: place for place, task in enumerate(row)} for row in rows]
+    at: list[dict[tuple[str, int, int], int]] = [{task: place for place, task in enumerate(row)} for row in rows]
     found = []
     for rank, row in enumerate(rows):
-        for place, task in enumerate(row):
-            sender = _sender(rank, task, len(rows), vpp)
-            if sender is not None:
-                other, chunk = sender
-                found.append(_Transfer(sender=(other, at[other][task._replace(chunk=chunk)]), receiver=(rank, place)))
+        sources = _sources(rank, len(rows), vpp)
+        for place, (kind, i, chunk) in enumerate(row):
+            source = sources.get((kind, chunk))
+            if source is not None:
+                found.append(_Transfer(source[0], at[source[0]][kind, i, source[1]], rank, place))
     return found
 
 
 def _queued(transfers: list[_Transfer], exchange: list[int], pp: int) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Transfers of each pair by the exchange that they belong to; of two ranks in all, of each direction."""
+    """Transfers of each pair by the exchange that they belong to, those to the higher rank first (on even and odd ranks); of two ranks in
+    all, of each direction.
+    """
     queues: list[list[tuple[int, bool, tuple[int, int]]]] = [[] for _ in range(pp - 1 if pp != 2 else 2)]
-    for transfer, number in zip(transfers, exchange, strict=True):
-        queue = transfer.pair if pp != 2 else int(not transfer.upwards)
-        queues[queue].append((number, not transfer.upwards, transfer.receiver))
+    for (source, _, target, received), number in zip(transfers, exchange, strict=True):
+        downwards = target < source
+        queues[int(downwards) if pp == 2 else min(source, target)].append((number, downwards, (target, received)))
     return tuple(tuple(receiver for _, _, receiver in sorted(queue)) for queue in queues)
 
 
@@ -81,16 +76,15 @@ def received_before_weights(rows: tuple[Row, ...], *, hoisted: bool = True) -> R
 
     asked = tuple(tuple(place_of(row, place) for place in range(len(row))) for row in rows)
     transfers = _transfers(rows, 1)
-    exchange = [t.sender[1] + 1 if t.upwards else asked[t.receiver[0]][t.receiver[1]] for t in transfers]
+    exchange = [t.sent + 1 if t.target > t.source else asked[t.target][t.received] for t in transfers]
     return Receives(asked=asked, queues=_queued(transfers, exchange, len(rows)))
 
 
 def received_by_steps(rows: tuple[Row, ...], steps: Steps) -> Receives:
     """Two chunks a rank in a V, sent and asked for in the step behind the sender's on a clock of unit tasks: `steps[rank][place]`."""
     transfers = _transfers(rows, 2)
-    exchange = [steps[rank][place] + 1 for rank, place in (t.sender for t in transfers)]
+    exchange = [steps[t.source][t.sent] + 1 for t in transfers]
     asked = [list(range(len(row))) for row in rows]
-    for transfer, step in zip(transfers, exchange, strict=True):
-        rank, place = transfer.receiver
-        asked[rank][place] = min(place, bisect_left(steps[rank], step))
+    for (_, _, target, place), step in zip(transfers, exchange, strict=True):
+        asked[target][place] = min(place, bisect_left(steps[target], step))
     return Receives(asked=tuple(map(tuple, asked)), queues=_queued(transfers, exchange, len(rows)))
