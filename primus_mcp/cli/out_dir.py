@@ -33,10 +33,11 @@ def asked_words(arguments: argparse.Namespace, problem: Problem) -> list[str]:
 
 def _is_about(folder: Path, digests: Digests) -> bool:
     """Whether a run of this workload and cluster lies there, of whatever engine."""
+    from primus_mcp.inputs.regular_file import read_regular
     from primus_mcp.trials.session_file import SESSION_NAME
 
     try:
-        kept = json.loads((folder / SESSION_NAME).read_text(encoding="utf-8"))["digests"]
+        kept = json.loads(read_regular(folder / SESSION_NAME).decode("utf-8"))["digests"]
         return bool(kept["workload"] == digests.workload and kept["cluster"] == digests.cluster)
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return False

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from primus_mcp.cli.common import budget_limits, positive_count, whole
 from primus_mcp.errors import InputError
+from primus_mcp.inputs.regular_file import read_regular
 
 TOKEN_VARIABLE = "PRIMUS_MCP_TOKEN"  # noqa: S105  the name of a variable
 MAX_TOKEN_FILE = 100_000
@@ -57,11 +58,11 @@ def _tokens(arguments: argparse.Namespace) -> tuple[str, ...]:
     found = [token.strip()] if (token := os.environ.pop(TOKEN_VARIABLE, "")).strip() else []
     if arguments.token_file is not None:
         try:
-            text = arguments.token_file.read_bytes()[:MAX_TOKEN_FILE].decode("utf-8")
-        except (OSError, UnicodeDecodeError):
-            raise InputError(
-                "cannot be read", where=f"--token-file {arguments.token_file}", remedy="check the path and its permissions"
-            ) from None
+            text = read_regular(arguments.token_file, MAX_TOKEN_FILE).decode("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = (isinstance(error, OSError) and error.strerror) or "not UTF-8"
+            where = f"--token-file {arguments.token_file}"
+            raise InputError(f"cannot be read ({why})", where=where, remedy="check the path and its permissions") from None
         found += [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     return tuple(dict.fromkeys(found))
 

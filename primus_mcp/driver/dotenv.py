@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from primus_mcp.errors import InputError
+from primus_mcp.inputs.regular_file import read_regular
 
 FILE_NAME = ".env"
 MAX_BYTES = 100_000
@@ -43,7 +44,7 @@ def read_dotenv(path: Path) -> dict[str, str]:
     try:
         if not path.is_file():
             return {}
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError as error:
         raise InputError(
             f"cannot be read: {error.strerror or error}", where=str(path), remedy="correct its permissions, or remove it"

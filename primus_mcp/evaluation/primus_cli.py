@@ -19,6 +19,7 @@ from primus_mcp.evaluation.evaluators import Evaluator, Mode, Rules, over_margin
 from primus_mcp.evaluation.primus_faults import configuration_faults, time_faults
 from primus_mcp.evaluation.primus_output import PrimusMemory, faults, parse_memory, parse_time
 from primus_mcp.evaluation.result import EvaluationResult, Fidelity, ResultWarning
+from primus_mcp.inputs.regular_file import read_regular
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.performance.flops import model_flops_per_sequence
 from primus_mcp.projection.placement import place
@@ -99,9 +100,9 @@ def checkout_problem(root: Path) -> str | None:
 def commit_of(root: Path) -> str:
     """The checkout's commit, read from its files; 'unknown' where it is no git checkout."""
     with suppress(OSError, UnicodeDecodeError):
-        head = (root / ".git" / "HEAD").read_text(encoding="utf-8").strip()
+        head = read_regular(root / ".git" / "HEAD").decode("utf-8").strip()
         if head.startswith("ref: "):
-            head = (root / ".git" / head.removeprefix("ref: ")).read_text(encoding="utf-8").strip()
+            head = read_regular(root / ".git" / head.removeprefix("ref: ")).decode("utf-8").strip()
         if _COMMIT.match(head):
             return head
     return "unknown"

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from primus_mcp.errors import InputError
+from primus_mcp.inputs.regular_file import read_regular
 
 MAX_BYTES = 2 * 1024 * 1024
 MAX_DEPTH = 40
@@ -66,7 +67,7 @@ def read_text(path: Path) -> str:
             raise InputError("is not a regular file", where=where, remedy="save the YAML to a file")
         if path.stat().st_size > MAX_BYTES:
             raise InputError(f"has {path.stat().st_size:,} bytes, more than {MAX_BYTES:,}", where=where, remedy="this is no workload file")
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError as error:
         raise InputError(f"cannot be read ({error.strerror})", where=where, remedy="check the path and its permissions") from error
     try:

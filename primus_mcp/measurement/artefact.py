@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from primus_mcp.errors import InputError
+from primus_mcp.inputs.regular_file import read_regular
 from primus_mcp.measurement.job import (
     DeviceMemory,
     Environment,
@@ -171,9 +172,7 @@ def write_whole(path: Path, text: str) -> None:
 def load(path: Path) -> Artefact:
     """An artefact file. Raises InputError for anything that is not one of this version."""
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InputError("is too large for a benchmark artefact", where=str(path), remedy="name a file of --save-benchmark")
-        data = path.read_bytes()
+        data = read_regular(path, MAX_BYTES)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path), remedy="name a file of --save-benchmark") from None
     try:

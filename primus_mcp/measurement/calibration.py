@@ -16,7 +16,8 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from primus_mcp.errors import InputError
-from primus_mcp.measurement.artefact import write_whole
+from primus_mcp.inputs.regular_file import read_regular
+from primus_mcp.measurement.artefact import MAX_BYTES, write_whole
 from primus_mcp.measurement.job import Record
 
 Source = Literal["runs", "layers", "trace"]
@@ -211,7 +212,7 @@ def save_calibration(calibration: Calibration, path: Path) -> None:
 def load_calibration(path: Path) -> Calibration:
     """A file of `calibrate --save`. Raises InputError for anything else."""
     try:
-        return Calibration.model_validate_json(path.read_bytes())
+        return Calibration.model_validate_json(read_regular(path, MAX_BYTES))
     except OSError as error:
         raise InputError(
             f"cannot be read: {error.strerror or error}", where=str(path), remedy="name a file of `calibrate --save`"

@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.hardware import Cluster
+from primus_mcp.inputs.regular_file import read_regular
 from primus_mcp.measurement.artefact import Artefact, write_whole
 from primus_mcp.measurement.calibration import TERMS, Point, Term
 from primus_mcp.measurement.factors import Factor
@@ -79,9 +80,7 @@ def stored_residual(
 def read_residuals(path: Path) -> tuple[StoredResidual, ...]:
     """The lines of a file; none where it does not exist. Raises InputError with the line."""
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InputError("is too large for a residual file", where=str(path), remedy=f"name a {FILE_NAME}")
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = read_regular(path, MAX_BYTES).decode("utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         return ()
     except OSError as error:

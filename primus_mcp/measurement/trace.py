@@ -19,6 +19,7 @@ from typing import Any
 
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.catalogue import catalogue_yaml
+from primus_mcp.inputs.regular_file import open_regular
 from primus_mcp.measurement.calibration import TERMS, Term
 from primus_mcp.units import NS, US
 
@@ -186,12 +187,14 @@ def _kind_time(kind: str, members: list[Kernel]) -> KindTime:
 def _text(path: Path) -> str:
     """The file, unpacked where it is gzip, never more than MAX_TRACE_BYTES."""
     try:
-        with path.open("rb") as raw:
+        with open_regular(path) as raw:
             packed = raw.read(2) == b"\x1f\x8b"
-        with gzip.open(path, "rb") if packed else path.open("rb") as file:
-            data = file.read(MAX_TRACE_BYTES + 1)
+            raw.seek(0)
+            with gzip.open(raw, "rb") if packed else raw as file:
+                data = file.read(MAX_TRACE_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"cannot be read: {error}", where=str(path), remedy="name the trace of one rank") from None
+        said = error.strerror if isinstance(error, OSError) else None
+        raise InputError(f"cannot be read: {said or error}", where=str(path), remedy="name the trace of one rank") from None
     if len(data) > MAX_TRACE_BYTES:
         raise InputError("is larger than 2 GiB", where=str(path), remedy="profile fewer iterations")
     return data.decode("utf-8", errors="replace")

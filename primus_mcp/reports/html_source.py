@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from primus_mcp.errors import RunDirectoryError
 from primus_mcp.evaluation.rank import Ranking, rank
+from primus_mcp.inputs.regular_file import read_regular
 from primus_mcp.reports.charts.words import known
 from primus_mcp.reports.summary import overlay_name
 from primus_mcp.search.pareto import FrontPoint
@@ -68,7 +69,7 @@ class ReportSource:
     def overlay(self, trial_id: int) -> str | None:
         """The overlay file of a trial."""
         try:
-            return (self.folder / overlay_name(trial_id)).read_text(encoding="utf-8")
+            return read_regular(self.folder / overlay_name(trial_id)).decode("utf-8")
         except (OSError, UnicodeDecodeError):
             return None
 
@@ -76,7 +77,7 @@ class ReportSource:
 def _document(path: Path) -> Mapping[str, Any] | None:
     """None: there is a file, and it is no document."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_regular(path).decode("utf-8"))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError):
@@ -112,7 +113,7 @@ def read_report(folder: Path) -> ReportSource:
     records: list[TrialRecord] = []
     unread = 0
     try:
-        lines = log.read_bytes().splitlines()
+        lines = read_regular(log).splitlines()
     except FileNotFoundError:
         lines = []
         if not sweeps:

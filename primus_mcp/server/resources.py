@@ -24,6 +24,7 @@ from mcp.types import (
 )
 
 from primus_mcp.errors import PrimusMcpError
+from primus_mcp.inputs.regular_file import read_regular
 from primus_mcp.server.application import Application, owner_of, session_uri
 from primus_mcp.server.served_tool import told
 from primus_mcp.server.wording import result_for_tools
@@ -54,7 +55,7 @@ def _call(app: Application, name: str, session_id: str, owner: str, arguments: d
         return json.dumps({"trial_id": None, "reason": f"none of {entry.tuning.resumed} trials can be recommended"})
     result = TOOLS[name].function(ToolContext(session=entry.tuning), **arguments)
     if isinstance(result, Reported):
-        return Path(result.path).read_text(encoding="utf-8")
+        return read_regular(Path(result.path)).decode("utf-8")
     if isinstance(result, Picture):
         return result.png
     return json.dumps(result_for_tools(result.model_dump(mode="json")), ensure_ascii=False, separators=(",", ":"))

@@ -9,6 +9,7 @@ from pydantic import Field
 from primus_mcp.errors import InputError, RunDirectoryError
 from primus_mcp.evaluation.rank import is_candidate
 from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.inputs.regular_file import read_regular
 from primus_mcp.reports.best import best_block, exports_block, proof_line
 from primus_mcp.reports.html_source import SWEEP_NAME
 from primus_mcp.reports.summary import baseline_of, overlay_name
@@ -63,9 +64,8 @@ def plot_trials(context: ToolContext) -> Picture:
     path = session.folder.path / PLOT_NAME
     if not path.is_file():
         raise RunDirectoryError(f"{PLOT_NAME} is missing: {'; '.join(outcome.warnings)}")
-    return Picture(
-        png=path.read_bytes(), trials=len(session.history()), best_trial_id=best.trial_id if best else None, path=str(path), next="get_best"
-    )
+    png, best_id = read_regular(path), best.trial_id if best else None
+    return Picture(png=png, trials=len(session.history()), best_trial_id=best_id, path=str(path), next="get_best")
 
 
 @tool("Write the report", toolset="inspect", read_only=False, idempotent=True)
@@ -113,7 +113,7 @@ def export_best(context: ToolContext, trial_id: Annotated[int, Field(ge=BEST, de
         trial_id=trial_id,
         block=f"{block}\n\n{exports_block(lines, str(path))}",
         exports=list(lines),
-        overlay=path.read_text(encoding="utf-8"),
+        overlay=read_regular(path).decode("utf-8"),
         overlay_path=str(path),
         files=[str(folder / name) for name in (LOG_NAME, SUMMARY_NAME, PLOT_NAME, SCRATCHPAD_NAME)],
         next="run it, and compare the measured tokens/s/GPU with the projected",

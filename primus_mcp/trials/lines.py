@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from primus_mcp.errors import RunDirectoryError
+from primus_mcp.inputs.regular_file import open_regular
 from primus_mcp.trials.storage import RunDirectory, append_whole, repair_tail, storage_error
 
 Record = TypeVar("Record", bound=BaseModel)
@@ -50,7 +51,7 @@ class JsonLines(Generic[Record]):
                 stat = os.stat(self.path)  # noqa: PTH116 - asked before every event
                 if (stat.st_size, stat.st_ino) == (self._offset, self._inode):
                     return self._all
-                with self.path.open("rb") as file:
+                with open_regular(self.path) as file:
                     stat = os.fstat(file.fileno())
                     if stat.st_size < self._offset or stat.st_ino != self._inode:
                         self._records, self._offset, self._line, self._inode = [], 0, 0, stat.st_ino

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from primus_mcp.errors import PrimusMcpError, RunDirectoryError
 from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.inputs.regular_file import read_regular
 from primus_mcp.space.knobs import TrialConfig, set_knobs
 from primus_mcp.trials.journal import JOURNAL_NAME, Done, Journal
 from primus_mcp.trials.log import LOG_NAME, OVERLAY_FOLDER, Digests, Origin, TrialLog
@@ -42,7 +43,7 @@ class Repriced:
 
 def _old_lines(path: Path) -> list[dict[str, Any]]:
     try:
-        lines = path.read_bytes().splitlines()
+        lines = read_regular(path).splitlines()
     except OSError as error:
         raise storage_error(error, path, "read") from error
     found = []

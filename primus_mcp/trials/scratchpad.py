@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from primus_mcp.inputs.regular_file import read_regular
 from primus_mcp.trials.storage import RunDirectory, append_whole, storage_error
 
 SCRATCHPAD_NAME = "scratchpad.txt"
@@ -25,7 +26,7 @@ class Scratchpad:
     def read(self) -> str:
         """All notes."""
         try:
-            return self.path.read_text(encoding="utf-8", errors="replace")
+            return read_regular(self.path).decode("utf-8", errors="replace")
         except FileNotFoundError:
             return ""
         except OSError as error:

@@ -144,9 +144,9 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _require_replaceable(path: Path) -> None:
-    """A device, pipe or folder is not replaced by a file."""
+    """A device, pipe or folder is neither replaced by a file nor written to, which might wait for ever."""
     if path.exists() and not path.is_file():
-        raise RunDirectoryError(f"cannot write {path}: not a regular file; name another file")
+        raise RunDirectoryError(f"cannot write {path}: not a regular file; name another file or folder")
 
 
 def _swap_in(path: Path, temporary: Path, content: str | bytes, *, durable: bool) -> None:
@@ -195,6 +195,7 @@ def append_whole(path: Path, data: bytes, *, durable: bool = True) -> int:
     """
     try:
         new = not path.exists()
+        _require_replaceable(path)
         with path.open("ab", buffering=0) as file:
             before, written = file.seek(0, os.SEEK_END), 0
             try:

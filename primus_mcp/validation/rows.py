@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, V
 
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.catalogue import catalogue_text, catalogue_yaml
+from primus_mcp.inputs.regular_file import read_regular
 
 Trust = Literal["table", "text", "derived"]
 Completeness = Literal["A", "B", "C"]
@@ -155,9 +156,11 @@ def parse_rows(text: str, where: str) -> tuple[Row, ...]:
 def read_rows(path: Path) -> tuple[Row, ...]:
     """Rows of a file. Raises InputError."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read: {error}", where=str(path), remedy="name a JSON Lines file") from None
+        text = read_regular(path).decode("utf-8")
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", where=str(path), remedy="name a JSON Lines file") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"byte {error.start} is not UTF-8", where=str(path), remedy="save the file as UTF-8") from None
     return parse_rows(text, str(path))
 
 
