@@ -26,7 +26,7 @@ def open_regular(path: Path) -> BinaryIO:
         _require_regular(path.stat().st_mode, path)
     except ValueError as error:
         raise FileNotFoundError(errno.ENOENT, "is a name that no file can have", str(path)) from error
-    file = open(path, "rb", opener=_without_waiting)  # noqa: PTH123, SIM115 - a path's own open takes no opener; the caller closes it
+    file = open(path, "rb", opener=_without_waiting)  # noqa: SIM115 - a path's own open takes no opener; the caller closes it
     try:
         _require_regular(os.fstat(file.fileno()).st_mode, path)
     except OSError:
