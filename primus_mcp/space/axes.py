@@ -8,9 +8,10 @@ from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.space.knobs import KNOBS, KnobValue, PipelineSchedule, TrialConfig, knob_values
+from primus_mcp.space.legality import check_legality
 from primus_mcp.space.rules.batch import GBS_FACTORS, MBS_LIMIT
 from primus_mcp.space.rules.hybrid import is_stacked
-from primus_mcp.space.rules.moe import runs_turbo
+from primus_mcp.space.rules.moe import DEEPEP_GROUPS, runs_turbo
 from primus_mcp.space.rules.parallelism import turbo_sinks
 from primus_mcp.space.rules.pipeline import VPP_LIMIT
 
@@ -85,6 +86,20 @@ def mbs_values() -> list[int]:
     return [2**power for power in range(MBS_LIMIT.bit_length())]
 
 
+def _without_refused(workload: Workload, cluster: Cluster, name: str, values: list[KnobValue]) -> list[KnobValue]:
+    """The values of a lever without those that break a rule even at TP, PP, CP and ETP 1 and the widest EP that DeepEP serves in a node."""
+    arch = workload.architecture
+    served = [ep for ep in ep_values(arch, cluster) if ep in DEEPEP_GROUPS and ep <= cluster.gpus_per_node]
+    shape: dict[str, KnobValue] = {"tp": 1, "pp": 1, "cp": 1}
+    shape |= {"ep": max(served, default=1), "expert_tensor_parallel_size": 1} if arch.is_moe else {}
+
+    def broken(knobs: dict[str, KnobValue]) -> set[str]:
+        return {found.rule for found in check_legality(workload, TrialConfig.model_validate(knobs), cluster).violations}
+
+    rest = broken({**shape, name: values[0]})
+    return [values[0], *[value for value in values[1:] if not broken({**shape, name: value}) - rest]]
+
+
 def _free_values(workload: Workload, cluster: Cluster) -> dict[str, list[KnobValue]]:
     arch, baseline = workload.architecture, workload.baseline
     depths = pp_values(arch, cluster)
@@ -137,6 +152,8 @@ def legal_axes(
     own = knob_values(workload.baseline)
     free = _free_values(workload, cluster)
     result: dict[str, tuple[KnobValue, ...]] = {}
+    for name in ("fp8", "use_turbo_deepep", "sync_free_stage") if workload.architecture.is_moe else ("fp8",):
+        free[name] = _without_refused(workload, cluster, name, free[name])
     for name, knob in KNOBS.items():
         resting = knob.moe_only and not workload.architecture.is_moe
         fixed = (knob.axis is not None and not toggles.get(knob.axis, True)) or resting
