@@ -63,7 +63,7 @@ COMPONENTS: Mapping[str, Component] = MappingProxyType(
         "runtime": _component(
             "estimated",
             "context, code and kernel scratch outside torch",
-            "AMD: fit to " + _MI355X + " where experts are exchanged, else +-8 GiB; its parts are unknown",
+            "AMD: fit to " + _MI355X + " where experts are exchanged, else an estimate known to 8 GiB; its parts are unknown",
         ),
     }
 )

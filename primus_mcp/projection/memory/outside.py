@@ -1,7 +1,7 @@
 """Memory that the tensors do not explain: allocator fragmentation, and what lies outside torch on the device.
 
-Known error: the AMD runtime is one fit with expert exchange (upper error 4.2 GiB) and an estimate of +-8 GiB without (no dense run states
-it); fragmentation is a fit to ten MI355X runs of one model.
+Known error: the AMD runtime is one fit with expert exchange (upper error 4.2 GiB) and an estimate of -2.5, +8 GiB without (no dense
+run states it); fragmentation is a fit to ten MI355X runs of one model.
 """
 
 from __future__ import annotations
