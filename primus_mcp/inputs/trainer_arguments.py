@@ -56,6 +56,17 @@ def turbo_flag(arguments: Arguments, key: str) -> bool:
     return turbo_switch(arguments, key) and count(arguments, "tensor_model_parallel_size") == 1
 
 
+def _flash_attention(arguments: Arguments) -> bool:
+    """Whether a kernel that keeps no scores runs. Transformer Engine's know no learned or off-by-one softmax on ROCm: its unfused one runs.
+
+    Source: ROCm/TransformerEngine pytorch/attention/dot_product_attention/utils.py (filter of softmax types), common/fused_attn_rocm
+    fused_attn_ck.cpp and fused_attn_aotriton.cpp; pull 678 of 2026-08 brings sinks to the first. Known error: not so on NVIDIA.
+    """
+    if turbo_flag(arguments, "use_turbo_attention"):
+        return True
+    return choice(arguments, "attention_backend", _FLASH_BACKENDS) and arguments["softmax_type"] in (None, "vanilla")
+
+
 def sync_free_stage(arguments: Arguments) -> int:
     """turbo_sync_free_moe_stage 0-3, 0 without Primus-Turbo (rule E15)."""
     stage = count(arguments, "turbo_sync_free_moe_stage", 0)
@@ -292,7 +303,7 @@ def _kernels(arguments: Arguments, arch: Architecture, tp: int) -> dict[str, Any
         "fp8_param_gather": flag(arguments, "fp8_param_gather"),
         "fp8_weight_transpose_cache": not flag(arguments, "no_fp8_weight_transpose_cache"),
         "fp4": arguments["fp4"] is not None and arguments["fp4"] is not False,
-        "flash_attention": turbo_flag(arguments, "use_turbo_attention") or choice(arguments, "attention_backend", _FLASH_BACKENDS),
+        "flash_attention": _flash_attention(arguments),
         "cross_entropy_loss_fusion": flag(arguments, "cross_entropy_loss_fusion"),
         "cross_entropy_impl": choice(arguments, "cross_entropy_fusion_impl", _ENTROPY),
         "fused_swiglu": flag(arguments, "bias_swiglu_fusion" if arch.gated_mlp else "bias_gelu_fusion"),

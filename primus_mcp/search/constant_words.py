@@ -111,6 +111,8 @@ CONSTANTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "figures.attention_latent_backward": ("latent attention, backward", _SHARE),
         "figures.attention_narrow_forward": ("attention of 64-wide heads, forward", _SHARE),
         "figures.attention_narrow_backward": ("attention of 64-wide heads, backward", _SHARE),
+        "figures.attention_sink_forward": ("attention with sinks, forward", _SHARE),
+        "figures.attention_sink_backward": ("attention with sinks, backward", _SHARE),
         "figures.attention_fp8_forward": ("FP8 attention over BF16, forward", ""),
         "figures.attention_fp8_backward": ("FP8 attention over BF16, backward", ""),
         "figures.attention_latent_fp8_forward": ("FP8 latent attention, forward", ""),

@@ -181,7 +181,7 @@ def test_what_a_cluster_file_says_is_not_ignored_on_the_command_line(
 
 
 def test_performance_and_both_state_the_band_and_the_warning_of_evaluate(capsys: pytest.CaptureFixture[str]) -> None:
-    model, knobs = ["--model", "gpt_oss_20B"], ["--set", "pp=2", "--set", "mbs=4", "--json"]
+    model, knobs = ["--model", "gpt_oss_20B"], ["--set", "pp=2", "--set", "mbs=1", "--json"]
     assert main(["evaluate", *model, "--gpu", "mi325x", *knobs]) == 0
     priced = json.loads(capsys.readouterr().out)
     place = ["--gpu-arch", "mi325x", "--target-nodes", "1"]

@@ -340,3 +340,17 @@ def test_no_other_schedule_reads_them() -> None:
 def test_planner_keys_that_cannot_be_are_refused(key: str, value: object, words: str) -> None:
     with pytest.raises(InputError, match=rf"{key}.*{words}"):
         training(DENSE, **PLANNED, **{key: value})
+
+
+@pytest.mark.parametrize(
+    ("changes", "fused"),
+    [
+        ({}, True),
+        ({"attention_backend": "unfused"}, False),
+        ({"softmax_type": "learnable"}, False),
+        ({"softmax_type": "off-by-one", "attention_backend": "fused"}, False),
+        ({"softmax_type": "learnable", "enable_primus_turbo": True, "use_turbo_attention": True}, True),
+    ],
+)
+def test_a_softmax_that_the_fused_kernels_of_rocm_do_not_know_runs_unfused(changes: dict[str, Any], fused: bool) -> None:
+    assert training(DENSE, **changes).flash_attention is fused

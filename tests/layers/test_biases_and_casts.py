@@ -89,3 +89,19 @@ def test_a_bias_of_queries_keys_and_values_alone_touches_attention_alone() -> No
     plain, biased = (_layer(replace(BIASED, linear_bias=False, qkv_bias=choice)) for choice in (False, True))
     assert _time(biased, "attention_linear")[2] > _time(plain, "attention_linear")[2]
     assert _time(biased, "experts") == _time(plain, "experts")
+
+
+def test_sinks_slow_the_attention_of_primus_turbo_down_and_no_other() -> None:
+    cluster = make_cluster("mi355x", memory_safety_margin=0.0)
+    rates = Rates(cluster, RooflineGemm(cluster))
+
+    def core(*, sinks: bool, turbo: bool) -> tuple[float, float]:
+        arch, settings = replace(PLAIN, attention_sinks=sinks), layer_settings(TrainingConfig(turbo_attention=turbo, mbs=16))
+        pieces = decoder_layer(rates, arch, settings, moe=True, windowed=False).pieces
+        piece = next(found for found in pieces if found.name == "attention_core")
+        return piece.forward_s, piece.backward_s
+
+    assert core(sinks=True, turbo=False) == core(sinks=False, turbo=False) == core(sinks=False, turbo=True)
+    figures, plain, sinks = cluster.profile.figures, core(sinks=False, turbo=True), core(sinks=True, turbo=True)
+    for direction, name in enumerate(("forward", "backward")):
+        assert sinks[direction] / plain[direction] == pytest.approx(1 / figures[f"attention_sink_{name}"], rel=0.03)

@@ -130,6 +130,24 @@ def test_latent_and_narrow_heads_are_less_efficient() -> None:
     assert narrow[0] > flash_attention_s(MI355X, **BASE)[0] / 2
 
 
+def test_heads_of_64_keep_more_of_the_rate_backward_than_forward_as_on_mi300x() -> None:
+    """Milliseconds of 4 x 8,192 causal tokens and 64 heads (AMD-AGI/Primus-Turbo@221d75f output/baseline_attention.csv)."""
+    shape: dict[str, Any] = {"mbs": 4, "seq_length": 8192, "heads": 64}
+    narrow, wide = (flash_attention_s(make_cluster("mi300x"), **shape, qk_head_dim=width, v_head_dim=width) for width in (64, 128))
+    for direction, (of_64, of_128) in enumerate(((5.84, 9.35), (15.65, 29.23))):
+        assert narrow[direction] / wide[direction] == pytest.approx(of_64 / of_128, rel=0.03)
+
+
+def test_sinks_run_in_another_kernel_where_the_caller_says_so() -> None:
+    """8 sequences of 64 heads of 64: 52.3 ms backward (ROCm/aiter pull 1576; length and GPU are judged to be 8,192 and MI300X)."""
+    mi300x = make_cluster("mi300x")
+    shape: dict[str, Any] = {"mbs": 8, "seq_length": 8192, "heads": 64, "qk_head_dim": 64, "v_head_dim": 64}
+    plain, sinks = (flash_attention_s(mi300x, **shape, sinks=choice) for choice in (False, True))
+    figures = mi300x.profile.figures
+    assert sinks[0] / plain[0] == pytest.approx(1 / figures["attention_sink_forward"], rel=0.01)
+    assert sinks[1] / figures["attention_backward_operator"] == pytest.approx(52.3e-3, rel=0.12)
+
+
 def test_unfused_attention_costs_more_and_reads_the_score_matrix() -> None:
     shape: dict[str, Any] = {"mbs": 1, "seq_length": 4096, "heads": 32, "qk_head_dim": 128, "v_head_dim": 128}
     unfused = math_attention_s(MI355X, gemm_model(MI355X, "roofline"), **shape)

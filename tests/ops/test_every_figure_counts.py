@@ -40,6 +40,7 @@ def _outputs(cluster: Cluster) -> list[float]:
     for dims, latent in (((128, 128), False), ((64, 64), False), ((192, 128), True)):
         outputs += flash_attention_s(cluster, **shape, qk_head_dim=dims[0], v_head_dim=dims[1], latent=latent)
     outputs += flash_attention_s(cluster, **shape, qk_head_dim=128, v_head_dim=128, window=512)
+    outputs += flash_attention_s(cluster, **shape, qk_head_dim=128, v_head_dim=128, sinks=True)
     outputs += math_attention_s(cluster, gemm, **shape, qk_head_dim=128, v_head_dim=128)
     outputs.append(hbm_pass_s(cluster, 1e9))
     for size, stride in ((8, 1), (32, 1), (4, 8)):

@@ -30,6 +30,7 @@ PROBES: tuple[tuple[Architecture, TrainingConfig], ...] = (
     (DENSE, TrainingConfig(mbs=1, gbs=128, tp=2, cp=16, cp_comm_type="a2a")),
     (NARROW, TrainingConfig(mbs=1, gbs=128)),
     (WINDOWED, TrainingConfig(mbs=1, gbs=128)),
+    (replace(NARROW, attention_sinks=True), TrainingConfig(mbs=1, gbs=128, turbo_attention=True)),
     (LATENT, replace(MOE_CONFIG, mbs=1, gbs=128, ep=32, dispatcher="deepep", grouped_gemm="turbo", sync_free_stage=2)),
     (MOE, replace(MOE_CONFIG, mbs=1, gbs=128, ep=8, pp=4)),
 )

@@ -50,7 +50,8 @@ def _core(rates: Rates, arch: Architecture, settings: LayerSettings, windowed: b
     """Scores, softmax, values, with what an operator passes over first: Turbo attention copies Q, K, V, FP8 attention transposes and casts
     them, and dO.
 
-    Turbo attention ignores the window (Primus core/extensions/primus_turbo.py).
+    Turbo attention ignores the window, and runs sinks in AITER's Triton kernel, the only one of AITER's that trains them (Primus
+    core/extensions/primus_turbo.py, AMD-AGI/Primus-Turbo pytorch/ops/attention).
     """
     mla = arch.latent_attention
     heads = arch.num_attention_heads / settings.tp
@@ -67,6 +68,7 @@ def _core(rates: Rates, arch: Architecture, settings: LayerSettings, windowed: b
         latent=mla is not None,
         flash=settings.flash_attention,
         fp8=settings.fp8_attention,
+        sinks=arch.attention_sinks and settings.turbo_attention,
     )
     pieces = [Piece(name="attention_core", module="core_attn", forward_s=forward_s, backward_s=backward_s)]
     groups = heads if mla is not None else max(arch.num_query_groups / settings.tp, 1)

@@ -67,6 +67,7 @@ class Rates:
         latent: bool,
         flash: bool,
         fp8: bool = False,
+        sinks: bool = False,
     ) -> tuple[float, float]:
         """(forward, backward) of the causal attention core on one rank with `heads` local heads, through the trainer's operator."""
         if not flash:
@@ -91,6 +92,7 @@ class Rates:
             cp=cp,
             latent=latent,
             fp8=fp8,
+            sinks=sinks,
         )
         return forward_s / self._in_step, backward_s / (self._in_step * self.cluster.profile.figures["attention_backward_operator"])
 

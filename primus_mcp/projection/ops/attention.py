@@ -33,6 +33,7 @@ def flash_attention_s(
     cp: int = 1,
     latent: bool = False,
     fp8: bool = False,
+    sinks: bool = False,
 ) -> tuple[float, float]:
     """Causal flash attention of one rank: `heads` local query heads, the whole sequence length; CP splits the work evenly.
 
@@ -41,7 +42,8 @@ def flash_attention_s(
     The FP8 backward kernel skips no tile outside the window. A (asymptote), s0 (ramp), w0 (keys a query costs beyond its window) and
     t0 (fill and drain) are figures of the software profile per direction, from published kernel tables; c is the factor of latent (MLA)
     heads, or of heads no wider than 64, times that of FP8 products.
-    Grouped-query attention changes traffic, not this time; nor does an attention sink, one more term of a row's sum.
+    Grouped-query attention changes traffic, not this time; nor does an attention sink, one more term of a row's sum, unless it asks for
+    another kernel than the figures are of (`sinks`).
     Known error: 5% on d = 128 from 2k to 16k (MI355X, MI300X forward), 7% on windows of 128 and 1,024 (GB200), 15-20% for MLA backward
     on AMD.
     """
@@ -55,6 +57,7 @@ def flash_attention_s(
         kept = None if fp8 and direction == "backward" else window
         work = products * per_pair * attended_pairs(seq_length, kept)
         factor = _head_factor(figures, direction, qk_head_dim, latent=latent, fp8=fp8)
+        factor *= figures[f"attention_sink_{direction}"] if sinks else 1.0
         overhead = _overhead(figures, direction, seq_length, kept)
         times.append(work * overhead / (rate * cluster.clock_ratio * factor) + figures[f"attention_fill_{direction}_s"])
     return times[0], times[1]
