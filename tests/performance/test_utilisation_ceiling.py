@@ -33,8 +33,8 @@ from primus_mcp.space.legality import check_legality
 
 CEILING = 0.75
 EXCEPTION = ("a100", "a100_40gb")
-BEYOND_MEMORY = 1.5
-"""The exception begins further than so many times the GPU's memory (1.6 is the nearest that a search of 45,000 A100 layouts found)."""
+BEYOND_MEMORY = 2.0
+"""The exception begins further than so many times the GPU's memory (2.2 is the nearest that a search of 35,000 A100 layouts found)."""
 MICRO_BATCHES = 64
 DRAWS, NEED = 40, 3
 PROFILES = [(gpu, profile) for gpu in gpu_names() for profile in gpu_profile(gpu).profiles]
@@ -59,27 +59,29 @@ class Corner:
 
 
 FITTING = (
-    Corner(model="megatron_22b", nodes=8, seq_length=1024, changes={"mbs": 6, **FULLY_SHARDED}),
-    Corner(model="megatron_22b", nodes=64, seq_length=1024, changes={"mbs": 6, **FULLY_SHARDED}),
-    Corner(model="megatron_22b", nodes=8, seq_length=2048, changes={"mbs": 3, **FULLY_SHARDED}),
     Corner(model="llama2_13B", nodes=8, seq_length=1024, changes={"mbs": 8, **FULLY_SHARDED}),
     Corner(model="llama2_13B", nodes=64, seq_length=1024, changes={"mbs": 4}),
+    Corner(model="llama2_13B", nodes=8, seq_length=1024, changes={"mbs": 6, "pp": 2, "schedule": "zero-bubble", "overlap_p2p": True}),
+    Corner(model="megatron_22b", nodes=8, seq_length=1024, changes={"mbs": 6, **FULLY_SHARDED}),
+    Corner(model="qwen2.5_32B", nodes=64, seq_length=2048, changes={"mbs": 2, **FULLY_SHARDED}),
+    Corner(model="llama2_7B", nodes=8, seq_length=1024, changes={"mbs": 4, **FULLY_SHARDED}),
     Corner(model="llama2_7B", nodes=64, seq_length=2048, changes={"mbs": 4}),
     Corner(model="llama3.1_8B", nodes=1, seq_length=2048, changes={"mbs": 4, **FULLY_SHARDED}),
     Corner(model="mixtral_8x7B_v0.1", nodes=8, seq_length=4096, changes={"mbs": 4, "tp": 2, "sequence_parallel": True, "ep": 8, **GROUPED}),
 )
 LEGAL = (
     Corner(model="megatron_1t", nodes=1, seq_length=2048, changes={"mbs": 16}),
-    Corner(model="megatron_1t", nodes=8, seq_length=4096, changes={"mbs": 8}),
-    Corner(model="megatron_530b", nodes=2, seq_length=2048, changes={"mbs": 16, **FULLY_SHARDED}),
-    Corner(model="nemotron4_340b", nodes=1, seq_length=2048, changes={"mbs": 8}),
+    Corner(model="nemotron4_340b", nodes=8, seq_length=2048, changes={"mbs": 16}),
+    Corner(model="llama3.1_405B", nodes=1, seq_length=2048, changes={"mbs": 16, **FULLY_SHARDED}),
     Corner(model="llama3.1_405B", nodes=32, seq_length=8192, changes={"mbs": 8, "tp": 2, "sequence_parallel": True}),
+    Corner(model="llama3.1_70B", nodes=1, seq_length=2048, changes={"mbs": 16}),
     Corner(model="llama3.1_70B", nodes=1, seq_length=131072, changes={"mbs": 1}),
     Corner(model="grok1", nodes=1, seq_length=2048, changes={"mbs": 8, "ep": 8, "grouped_gemm": "legacy", **GROUPED}),
     Corner(model="grok2", nodes=1, seq_length=8192, changes={"mbs": 8, "grouped_gemm": "turbo", **GROUPED}),
     Corner(model="llama4_17B16E", nodes=1, seq_length=2048, changes={"mbs": 8, "ep": 8, "turbo_gemm": True, **GROUPED}),
+    Corner(model="grok2", nodes=1, seq_length=131072, changes={"mbs": 8, "turbo_gemm": True, **GROUPED}),
 )
-"""The last three mix precisions under FP8: BF16 experts beside FP8 linears, and the other way round."""
+"""The last four mix precisions under FP8: BF16 experts beside FP8 linears, and the other way round."""
 
 
 @lru_cache(maxsize=256)
@@ -98,7 +100,7 @@ def _precisions(cluster: Cluster) -> Iterator[dict[str, Any]]:
 
 
 def _config(corner: Corner, cluster: Cluster, precision: dict[str, Any]) -> TrainingConfig:
-    replicas = cluster.world_size // corner.changes.get("tp", 1)
+    replicas = cluster.world_size // (corner.changes.get("tp", 1) * corner.changes.get("pp", 1))
     fused: dict[str, Any] = {"overlap_grad_reduce": True, "cross_entropy_loss_fusion": True, "cross_entropy_impl": "te"}
     gathers = "use_torch_fsdp2" not in corner.changes
     gbs = corner.changes["mbs"] * replicas * MICRO_BATCHES
@@ -124,7 +126,7 @@ def test_the_densest_configurations_that_fit_stay_below_three_quarters_of_the_pe
     fitting = [result for result, ratio in _priced(FITTING, gpu, profile) if ratio <= 1]
     for result in fitting:
         assert 0 < result.mfu < CEILING
-    assert fitting or gpu in ("a100_40gb", "mi250x"), "no corner fits: the test says nothing of this GPU"
+    assert fitting, "no corner fits: the test says nothing of this GPU"
 
 
 @pytest.mark.parametrize(("gpu", "profile"), PROFILES)
@@ -137,7 +139,7 @@ def test_the_densest_legal_configurations_stay_below_it_whatever_memory_they_nee
 def test_the_same_holds_with_the_gemm_model_of_amd(gpu: str, profile: str) -> None:
     if not origami_knows(gpu_profile(gpu).arch):
         pytest.skip("rocm-origami is not installed, or has no model of this GPU")
-    for result, _ in _priced(LEGAL[:3] + LEGAL[5:] + FITTING, gpu, profile, "origami"):
+    for result, _ in _priced(LEGAL + FITTING, gpu, profile, "origami"):
         assert 0 < result.mfu < CEILING
 
 
