@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 NOT_CARRIED = "not-carried"
 """What of a model no written file says."""
-IN_FILES = (NOT_CARRIED, "differs-from-config", "hf-unknown-key")
+RESCALED = "hf-rescaled"
+"""What of a config.json is another number in the trainer, which defines it otherwise."""
+IN_FILES = (NOT_CARRIED, RESCALED, "differs-from-config", "hf-unknown-key")
 """Codes that a written file names in a comment at its top: trained as it is, it is another model."""
 TOLD = (
     NOT_CARRIED,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from primus_mcp.inputs.architecture import Architecture
-from primus_mcp.inputs.findings import NOT_CARRIED, Finding
+from primus_mcp.inputs.findings import NOT_CARRIED, RESCALED, Finding
 from primus_mcp.inputs.huggingface_config import HfConfig, model_classes, shown
 
 _EPSILONS = ("rms_norm_eps", "layer_norm_eps", "norm_eps", "layer_norm_epsilon")
@@ -26,20 +26,22 @@ _OFF: tuple[Any, ...] = (None, False, 0, 0.0, "", [], {})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HfNumbers:
-    """`arguments`: trainer key -> value. `carried`: the config's key -> trainer key. `not_carried`: sentences, each with the key first."""
+    """`arguments`: trainer key -> value. `carried`: the config's key -> trainer key. `not_carried`: sentences, each with the key first.
+    `rescaled`: what a key became that weighs something else in the trainer.
+    """
 
     arguments: Mapping[str, Any]
     carried: Mapping[str, str]
     not_carried: tuple[str, ...]
+    rescaled: tuple[str, ...] = ()
 
     def findings(self, others: tuple[str, ...] = ()) -> tuple[Finding, ...]:
         """What was taken over, and what the user has to set. `others`: what further has no place in the trainer's arguments."""
         found = []
         if self.carried:
             said = ", ".join(f"{key} -> {argument} {self.arguments[argument]}" for key, argument in self.carried.items())
-            if "moe_aux_loss_coeff" in self.arguments:
-                said += "; moe_aux_loss_coeff weighs one term a layer in the trainer and one over all layers in transformers: check it"
             found.append(Finding(code="hf-carried", text=f"keys that change neither memory nor time, taken over: {said}"))
+        found += [Finding(code=RESCALED, text=text) for text in self.rescaled]
         if left := (*self.not_carried, *others):
             text = "".join(c if c.isprintable() else " " for c in "; ".join(left))
             found.append(Finding(code=NOT_CARRIED, text=f"not carried over from config.json, set it yourself: {text}"))
@@ -54,6 +56,7 @@ class _Collector:
         self.taken: dict[str, Any] = {}
         self.carried: dict[str, str] = {}
         self.left: list[str] = []
+        self.rescaled: list[str] = []
 
     def has(self, key: str) -> bool:
         return key in self.config.document or key in self.config.family.numbers
@@ -158,7 +161,7 @@ def _others(numbers: _Collector, scaling: Mapping[str, Any], where: str, fixed: 
             numbers.leave(f"{where}.{shown(key)[1:-1]}", value, f"the trainer has {fixed[key]:g}" if key in fixed else "no argument")
 
 
-def _router(numbers: _Collector, top_k: int) -> None:
+def _router(numbers: _Collector, top_k: int, moe_layers: int) -> None:
     """The router's numbers. Megatron-LM divides the chosen weights by their sum after sigmoid, and with softmax behind the choice.
 
     A softmax over the chosen logits is the softmax over all, chosen and divided by its sum: norm_topk_prob is no moe_router_pre_softmax.
@@ -182,12 +185,31 @@ def _router(numbers: _Collector, top_k: int) -> None:
         if normed and top_k == 1:
             numbers.leave("norm_topk_prob", normed, "with one expert a token the trainer does not divide")
     numbers.number("routed_scaling_factor", "moe_router_topk_scaling_factor")
-    key = next((key for key in ("aux_loss_alpha", "router_aux_loss_coef") if key in config.document), None)
-    if key is not None and numbers.weight(key, "moe_aux_loss_coeff"):
-        sequence = config.flag("seq_aux") if "seq_aux" in config.document else False
-        numbers.carry("seq_aux", "moe_router_load_balancing_type", "seq_aux_loss" if sequence else "aux_loss")
+    _balancing(numbers, top_k, moe_layers)
     numbers.weight("router_z_loss_coef", "moe_z_loss_coeff")
     numbers.weight("router_jitter_noise", "moe_input_jitter_eps")
+
+
+def _balancing(numbers: _Collector, top_k: int, moe_layers: int) -> None:
+    """The weight of the load-balancing loss. With f the share of choices and P the mean score of E experts, Megatron-LM adds, in every MoE
+    layer, c E sum(f P): c where all is even. DeepSeek's code (aux_loss_alpha) adds the same, by sequence or not: c is alpha. transformers
+    (router_aux_loss_coef) adds once a E sum(f' P) with means over all layers and f' the choices a token: a k where all is even, so
+    c = a k / layers. Sources: NVIDIA/Megatron-LM core/transformer/moe/moe_utils.py (switch_load_balancing_loss_func), transformers
+    models/mixtral/modeling_mixtral.py (load_balancing_loss_func), deepseek-ai/DeepSeek-V2 modeling_deepseek.py (MoEGate).
+    """
+    config, argument = numbers.config, "moe_aux_loss_coeff"
+    key = next((key for key in ("aux_loss_alpha", "router_aux_loss_coef") if key in config.document), None)
+    if key is None or not (weight := numbers.weight(key, argument)):
+        return
+    sequence = config.flag("seq_aux") if "seq_aux" in config.document else False
+    numbers.carry("seq_aux", "moe_router_load_balancing_type", "seq_aux_loss" if sequence else "aux_loss")
+    if key == "router_aux_loss_coef" and moe_layers:
+        numbers.taken[argument] = value = float(f"{weight * top_k / moe_layers:.6g}")
+        numbers.rescaled.append(
+            f"{key} {weight:g} is {argument} {value:g}, x {top_k} / {moe_layers}: transformers weighs one mean over the {moe_layers} MoE"
+            f" layers that counts each of the {top_k} chosen experts, the trainer a term a layer; a model that was trained in Megatron-LM"
+            f" with {weight:g} needs {argument} {weight:g}"
+        )
 
 
 def _without_argument(numbers: _Collector, architecture: Architecture) -> None:
@@ -214,6 +236,7 @@ def read_numbers(config: HfConfig, architecture: Architecture) -> HfNumbers:
     _rotation(numbers, scaling, where, latent)
     _rope_scaling(numbers, scaling, where, latent)
     if architecture.experts is not None:
-        _router(numbers, architecture.experts.top_k)
+        _router(numbers, architecture.experts.top_k, sum(map(bool, architecture.moe_layers)))
     _without_argument(numbers, architecture)
-    return HfNumbers(arguments=numbers.taken, carried=numbers.carried, not_carried=tuple(numbers.left))
+    left, rescaled = tuple(numbers.left), tuple(numbers.rescaled)
+    return HfNumbers(arguments=numbers.taken, carried=numbers.carried, not_carried=left, rescaled=rescaled)

@@ -45,7 +45,7 @@ YARN = {
         ("qwen3_30B_A3B", {"rotary_base": 1_000_000, "norm_epsilon": 1e-6, "init_method_std": 0.02, "moe_router_pre_softmax": False}),
         ("llama3.1_8B", {"rotary_base": 500_000, "norm_epsilon": 1e-5, "use_rope_scaling": True, "rope_scaling_factor": 8.0}),
         ("nemotron4_340b", {"rotary_base": 10_000, "norm_epsilon": 1e-5, "init_method_std": 0.0063, "rotary_percent": 0.5}),
-        ("mixtral_8x7B_v0.1", {"rotary_base": 1_000_000, "moe_aux_loss_coeff": 0.02, "moe_router_load_balancing_type": "aux_loss"}),
+        ("mixtral_8x7B_v0.1", {"rotary_base": 1_000_000, "moe_aux_loss_coeff": 0.00125, "moe_router_load_balancing_type": "aux_loss"}),
         (
             "deepseek_v2",
             {
@@ -170,3 +170,21 @@ def test_a_window_that_qwen_does_not_use_is_none() -> None:
 def test_a_number_that_is_none_is_refused_by_name(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(changes))):
         numbers("llama3.1_8B", **changes)
+
+
+def test_a_balancing_weight_of_transformers_is_written_by_layer_and_by_choice() -> None:
+    """Mixtral: 0.02 x 2 experts a token / 32 layers; Qwen3 30B: 0.001 x 8 / 48. Even: k there, 1 here."""
+    assert numbers("mixtral_8x7B_v0.1", router_aux_loss_coef=0.02)["moe_aux_loss_coeff"] == pytest.approx(0.02 * 2 / 32)
+    assert numbers("qwen3_30B_A3B", router_aux_loss_coef=0.001)["moe_aux_loss_coeff"] == pytest.approx(0.001 * 8 / 48, rel=1e-5)
+
+
+def test_a_balancing_weight_of_deepseek_is_taken_over_as_it_is() -> None:
+    found = numbers("deepseek_v2", aux_loss_alpha=0.003, seq_aux=True)
+    assert (found["moe_aux_loss_coeff"], found["moe_router_load_balancing_type"]) == (0.003, "seq_aux_loss")
+
+
+def test_a_rescaled_balancing_weight_is_said_with_its_numbers() -> None:
+    model = read_hf_config(config("mixtral_8x7B_v0.1", router_aux_loss_coef=0.02), "m", "config.json")
+    said = [finding.text for finding in model.findings if finding.code == "hf-rescaled"]
+    assert len(said) == 1
+    assert "0.00125, x 2 / 32" in said[0]
