@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from primus_mcp.inputs.argument_values import Arguments, default_arguments, flag, is_one_of, start_arguments
+from primus_mcp.inputs.argument_values import Arguments, count, default_arguments, flag, is_one_of, start_arguments
 from primus_mcp.inputs.catalogue import catalogue_text, catalogue_yaml
 from primus_mcp.inputs.findings import Finding
 from primus_mcp.inputs.megatron_arguments import megatron_table
@@ -85,7 +85,8 @@ def removed_keys(arguments: Arguments) -> tuple[dict[str, Any], tuple[Finding, .
 
     Turbo's expert class stood in for the legacy one then, which sync-free stages 2 and 3 asked for (AMD-AGI/Primus before
     use_turbo_grouped_gemm: "require PrimusTurboGroupedMLP, please set moe_use_legacy_grouped_gemm=True"); today both exclude each other
-    (rule E18), and without the legacy switch TransformerEngine's class ran. A file with the old key and the new one is left to rule E18.
+    (rule E18). Without the legacy switch TransformerEngine's class ran, below stage 2. A file with the old key and the new one is left
+    to rule E18.
     """
     changes: dict[str, Any] = {}
     findings = []
@@ -94,8 +95,8 @@ def removed_keys(arguments: Arguments) -> tuple[dict[str, Any], tuple[Finding, .
             continue
         changes |= {old: None, new: True}
         if old == "use_turbo_grouped_mlp":
-            legacy = flag(arguments, "moe_use_legacy_grouped_gemm")
-            changes |= {new: True, "moe_use_legacy_grouped_gemm": False} if legacy else {new: False}
+            turbo = flag(arguments, "moe_use_legacy_grouped_gemm") or count(arguments, "turbo_sync_free_moe_stage", 0) >= 2
+            changes |= {new: True, "moe_use_legacy_grouped_gemm": False} if turbo else {new: False}
         written = ", ".join(f"{key}: {str(value).lower()}" for key, value in changes.items() if value is not None)
         text = f"{old}: true is of a Primus before {new}; what ran there is priced and exported as {written}"
         findings.append(Finding(code="key-of-old-primus", text=text))

@@ -130,4 +130,6 @@ def test_turbo_experts_of_an_old_file_are_priced_and_exported_in_todays_keys(tmp
 def test_without_the_legacy_switch_the_old_key_swapped_nothing(tmp_path: Path) -> None:
     old = {"enable_primus_turbo": True, "use_turbo_grouped_mlp": True, "moe_use_legacy_grouped_gemm": False}
     assert resolve(tmp_path, "qwen3_30B_A3B", **old).baseline.grouped_gemm == "te"
+    second = resolve(tmp_path, "qwen3_30B_A3B", **old, turbo_sync_free_moe_stage=2, moe_router_dtype="fp32")
+    assert (second.baseline.grouped_gemm, second.corrections["use_turbo_grouped_gemm"]) == ("turbo", True)
     assert not told(resolve(tmp_path, "qwen3_30B_A3B", use_turbo_grouped_mlp=False), "key-of-old-primus")
