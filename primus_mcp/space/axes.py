@@ -111,13 +111,14 @@ def _free_values(workload: Workload, cluster: Cluster) -> dict[str, list[KnobVal
     experts = ep_values(arch, cluster)
     turbo = runs_turbo(cluster.gpu)
     alone = turbo_sinks(workload.arguments)
+    unfused = cluster.gpu.vendor == "amd" and workload.arguments.get("softmax_type") not in (None, "vanilla")
     degrees = [1] if alone else tp_values(arch, cluster)
     return {
         "tp": [*degrees],
         "pp": [*depths],
         "ep": [*experts],
         "expert_tensor_parallel_size": [*etp_values(arch, degrees)],
-        "cp": [1] if alone else [*cp_values(arch, cluster)],
+        "cp": [1] if alone or unfused else [*cp_values(arch, cluster)],
         "vpp": [*vpp_values(arch, deepest_free)],
         "mbs": [*mbs_values()],
         "gbs": [int(factor * baseline.gbs) for factor in GBS_FACTORS if factor * baseline.gbs % 1 == 0],

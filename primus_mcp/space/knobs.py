@@ -40,6 +40,12 @@ SCHEDULE_OF_KNOB: dict[str, str] = {
 }
 """Value of the `pp_schedule` knob to the schedule (and Primus `pp_algorithm`) that it selects; `auto` is 1F1B or interleaved by VPP."""
 KNOB_OF_SCHEDULE = {schedule: knob for knob, schedule in SCHEDULE_OF_KNOB.items()}
+SHOWN_SCHEDULES = {**KNOB_OF_SCHEDULE, "interleaved": "interleaved_1f1b"}
+
+
+def schedule_text(schedule: str) -> str:
+    """A schedule as every text names it: by the knob's value that selects it, Megatron's own as 1f1b and interleaved_1f1b."""
+    return SHOWN_SCHEDULES.get(schedule, schedule)
 
 
 def knob_text(value: KnobValue) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from primus_mcp.errors import InputError
-from primus_mcp.space.knobs import KNOBS, KnobValue, TrialConfig
+from primus_mcp.space.knobs import KNOB_OF_SCHEDULE, KNOBS, KnobValue, TrialConfig
 
 MAX_PROPOSAL_CHARACTERS = 20_000
 _SHOWN_CHARACTERS = 60
@@ -71,7 +71,9 @@ def parse_trial(proposal: str | Mapping[str, Any] | TrialConfig) -> TrialConfig:
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
         problem = f"{_shown(data[name])} is not legal"
-        raise InputError(problem, where=name, remedy=f"use {KNOBS[name].values_text}, or null to inherit") from error
+        same = KNOB_OF_SCHEDULE.get(str(data[name])) if name == "pp_schedule" else None
+        remedy = f"write {same}, which is pp_algorithm {data[name]}" if same else f"use {KNOBS[name].values_text}, or null to inherit"
+        raise InputError(problem, where=name, remedy=remedy) from error
 
 
 def parse_pins(assignments: Iterable[str]) -> dict[str, KnobValue]:

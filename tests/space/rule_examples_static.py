@@ -117,6 +117,19 @@ ATTENTION = [
         ("CP 2", "p2p"),
         arguments={"softmax_type": "off-by-one", "context_parallel_size": 2},
         mended_arguments={"cp_comm_type": "a2a"},
+        gpu="h100",
+    ),
+    Example(
+        "C7",
+        ("CP 2", "unfused"),
+        arguments={"softmax_type": "learnable", "context_parallel_size": 2, "cp_comm_type": "a2a"},
+        mended_trial={"cp": 1},
+    ),
+    Example(
+        "C7",
+        ("no fused attention",),
+        arguments={"softmax_type": "learnable", "attention_backend": "fused"},
+        mended_arguments={"attention_backend": "auto"},
     ),
     Example(
         "C8", ("CP is 2",), arguments={"attention_backend": "unfused"}, trial={"cp": 2}, mended_arguments={"attention_backend": "flash"}

@@ -22,8 +22,19 @@ def _one_a_layer(case: Case) -> str | None:
     "C7", engine("attention/dot_product_attention/context_parallel.py:5062-5067"), "a softmax with a sink or offset under CP needs a2a"
 )
 def _softmax(case: Case) -> str | None:
-    c, kind = case.config, case.arguments.get("softmax_type")
-    if c.cp > 1 and kind not in (None, "vanilla") and c.cp_comm_type != "a2a" and not c.turbo_attention:
+    """On ROCm only the unfused attention of TransformerEngine knows one, which takes neither CP nor the name of another backend
+    (pytorch/attention/dot_product_attention/utils.py, common/fused_attn_rocm).
+    """
+    c, kind, backend = case.config, case.arguments.get("softmax_type"), case.arguments.get("attention_backend")
+    if kind in (None, "vanilla") or c.turbo_attention:
+        return None
+    if case.cluster.gpu.vendor == "amd":
+        if c.cp > 1:
+            return f"softmax_type {kind} at CP {c.cp}: TransformerEngine on ROCm has only unfused attention for it, which needs CP 1"
+        if backend in ("flash", "fused"):
+            return f"softmax_type {kind} at TP {c.tp}: TransformerEngine on ROCm has no {backend} attention for it; use auto or unfused"
+        return None
+    if c.cp > 1 and c.cp_comm_type != "a2a":
         return f"softmax_type {kind} at CP {c.cp} needs cp_comm_type a2a, it is {c.cp_comm_type}"
     return None
 
