@@ -62,6 +62,8 @@ def _precision(arguments: Arguments, config: TrainingConfig) -> Iterator[tuple[s
     turbo = [key for key in _TURBO_SWITCHES if flag(arguments, key)]
     if turbo and not flag(arguments, "enable_primus_turbo"):
         yield "turbo-off", f"enable_primus_turbo is false, so {', '.join(turbo)} do nothing (rule E12)"
+    elif turbo and config.tp > 1:
+        yield "turbo-off", f"Primus leaves Primus-Turbo out above TP 1: at TP {config.tp} {', '.join(turbo)} do nothing (rule turbo-tp)"
 
 
 _TURBO_SWITCHES = ("use_turbo_attention", "use_turbo_gemm", "use_turbo_grouped_gemm", "use_turbo_deepep", "use_turbo_fused_act_with_probs")

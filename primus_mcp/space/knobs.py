@@ -169,13 +169,13 @@ class TrialConfig(BaseModel):
     )  # fmt: skip
     use_turbo_deepep: bool | None = _knob(
         "moe",
-        "ETP x EP > 1; false not with sync_free_stage >= 2",
+        "TP 1 on AMD, ETP x EP > 1; false not with sync_free_stage >= 2",
         "DeepEP kernels for expert dispatch and combine; sets router dtype fp32 and no shared-expert overlap",
         keys=("use_turbo_deepep", "enable_primus_turbo", "moe_router_dtype", "moe_shared_expert_overlap"), moe_only=True,
     )  # fmt: skip
     sync_free_stage: int | None = _knob(
         "moe",
-        "0 to 3; >= 2 turns DeepEP and Turbo grouped GEMM on and needs ETP 1",
+        "0 to 3; >= 2 turns DeepEP and Turbo grouped GEMM on and needs TP 1 and ETP 1",
         "how far host synchronisation is removed from the MoE layer",
         keys=("turbo_sync_free_moe_stage", "enable_primus_turbo", "use_turbo_grouped_gemm"), moe_only=True, ge=0, le=3,
     )  # fmt: skip
