@@ -121,6 +121,8 @@ CONSTANTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "figures.attention_window_keys_backward": ("keys beyond a window, backward", ""),
         "figures.math_attention_passes_forward": ("unfused attention, forward", "passes"),
         "figures.math_attention_passes_backward": ("unfused attention, backward", "passes"),
+        "figures.math_sink_attention_passes_forward": ("unfused sink attention, forward", "passes"),
+        "figures.math_sink_attention_passes_backward": ("unfused sink attention, backward", "passes"),
         # links
         "link_efficiency": ("collective bandwidth inside a node", _SHARE),
         "all_to_all_link_efficiency": ("library all-to-all inside a node", _SHARE),

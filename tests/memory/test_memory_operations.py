@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -100,6 +101,13 @@ def test_math_attention_keeps_every_score_and_flash_attention_only_one_sum_a_row
     arch = llama_70b()
     flash, math = _saved(arch, False), _saved(arch, False, flash_attention=False)
     assert math["math_attention"] - flash["flash_attention"] == 64 * TOKENS**2 * 2 - 64 * TOKENS * 4
+
+
+def test_sinks_keep_the_fp32_result_of_the_plain_softmax_too() -> None:
+    plain, sinks = (_saved(replace(llama_70b(), attention_sinks=choice), False, flash_attention=False) for choice in (False, True))
+    assert sinks["math_attention"] - plain["math_attention"] == 64 * TOKENS**2 * 4
+    flash = [_saved(replace(llama_70b(), attention_sinks=choice), False) for choice in (False, True)]
+    assert flash[0] == flash[1]
 
 
 def test_context_parallel_all_to_all_keeps_one_more_attention_output() -> None:

@@ -156,6 +156,15 @@ def test_unfused_attention_costs_more_and_reads_the_score_matrix() -> None:
     assert unfused[0] > hbm_pass_s(MI355X, 6 * 2 * 32 * 4096**2)
 
 
+def test_sinks_keep_unfused_attention_out_of_the_fused_softmax() -> None:
+    shape: dict[str, Any] = {"mbs": 1, "seq_length": 4096, "heads": 32, "qk_head_dim": 64, "v_head_dim": 64}
+    gemm = gemm_model(MI355X, "roofline")
+    plain, sinks = (math_attention_s(MI355X, gemm, **shape, sinks=choice) for choice in (False, True))
+    one_pass_s = hbm_pass_s(MI355X, 2 * 32 * 4096**2)
+    assert sinks[0] - plain[0] == pytest.approx((16 - 4.5) * one_pass_s)
+    assert sinks[1] - plain[1] == pytest.approx((19 - 5.5) * one_pass_s)
+
+
 def test_one_stream_pass_takes_bytes_over_the_achieved_bandwidth() -> None:
     assert hbm_pass_s(MI355X, 0.65 * 8e12) == pytest.approx(1.0)
 

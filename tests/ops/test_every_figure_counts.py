@@ -41,7 +41,8 @@ def _outputs(cluster: Cluster) -> list[float]:
         outputs += flash_attention_s(cluster, **shape, qk_head_dim=dims[0], v_head_dim=dims[1], latent=latent)
     outputs += flash_attention_s(cluster, **shape, qk_head_dim=128, v_head_dim=128, window=512)
     outputs += flash_attention_s(cluster, **shape, qk_head_dim=128, v_head_dim=128, sinks=True)
-    outputs += math_attention_s(cluster, gemm, **shape, qk_head_dim=128, v_head_dim=128)
+    for sinks in (False, True):
+        outputs += math_attention_s(cluster, gemm, **shape, qk_head_dim=128, v_head_dim=128, sinks=sinks)
     outputs.append(hbm_pass_s(cluster, 1e9))
     for size, stride in ((8, 1), (32, 1), (4, 8)):
         outputs += [all_gather_s(cluster, 2**26, size, stride), all_to_all_s(cluster, 2**26, size, stride)]

@@ -31,6 +31,7 @@ PROBES: tuple[tuple[Architecture, TrainingConfig], ...] = (
     (NARROW, TrainingConfig(mbs=1, gbs=128)),
     (WINDOWED, TrainingConfig(mbs=1, gbs=128)),
     (replace(NARROW, attention_sinks=True), TrainingConfig(mbs=1, gbs=128, turbo_attention=True)),
+    (replace(NARROW, attention_sinks=True), TrainingConfig(mbs=1, gbs=128, flash_attention=False)),
     (LATENT, replace(MOE_CONFIG, mbs=1, gbs=128, ep=32, dispatcher="deepep", grouped_gemm="turbo", sync_free_stage=2)),
     (MOE, replace(MOE_CONFIG, mbs=1, gbs=128, ep=8, pp=4)),
 )

@@ -68,7 +68,7 @@ def _core(rates: Rates, arch: Architecture, settings: LayerSettings, windowed: b
         latent=mla is not None,
         flash=settings.flash_attention,
         fp8=settings.fp8_attention,
-        sinks=arch.attention_sinks and settings.turbo_attention,
+        sinks=arch.attention_sinks and (settings.turbo_attention or not settings.flash_attention),
     )
     pieces = [Piece(name="attention_core", module="core_attn", forward_s=forward_s, backward_s=backward_s)]
     groups = heads if mla is not None else max(arch.num_query_groups / settings.tp, 1)

@@ -80,6 +80,7 @@ class Rates:
                 qk_head_dim=key_dim,
                 v_head_dim=value_dim,
                 cp=cp,
+                sinks=sinks,
             )
         forward_s, backward_s = attention.flash_attention_s(
             self.cluster,

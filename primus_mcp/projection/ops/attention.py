@@ -79,11 +79,22 @@ def _overhead(figures: Mapping[str, float], direction: str, seq_length: float, w
 
 
 def math_attention_s(
-    cluster: Cluster, gemm: GemmModel, *, mbs: int, seq_length: int, heads: int, qk_head_dim: int, v_head_dim: int, cp: int = 1
+    cluster: Cluster,
+    gemm: GemmModel,
+    *,
+    mbs: int,
+    seq_length: int,
+    heads: int,
+    qk_head_dim: int,
+    v_head_dim: int,
+    cp: int = 1,
+    sinks: bool = False,
 ) -> tuple[float, float]:
     """Unfused attention: two batched GEMMs over the full square, and softmax / mask / dropout passes over the scores.
 
     Forward = GEMM(s, s, d_qk) + GEMM(s, d_v, s) + n_f passes of 2 B over mbs heads s^2 / CP; backward = twice the GEMMs + n_b passes.
+    With sinks a row of scores is one longer, which no fused softmax takes: plain PyTorch in fp32 passes over them more often. Known error:
+    the product of probabilities whose rows are not aligned is priced as if they were.
     """
     rows = seq_length / cp
     batch = max(1, round(mbs * heads))
@@ -91,6 +102,6 @@ def math_attention_s(
         rows, v_head_dim, seq_length, "bf16", batch=batch
     )
     score_bytes = mbs * heads * rows * seq_length * SCORE_BYTES
-    figures = cluster.profile.figures
-    forward_s = products_s + hbm_pass_s(cluster, score_bytes * figures["math_attention_passes_forward"])
-    return forward_s, 2 * products_s + hbm_pass_s(cluster, score_bytes * figures["math_attention_passes_backward"])
+    figures, kind = cluster.profile.figures, "math_sink_attention" if sinks else "math_attention"
+    forward_s = products_s + hbm_pass_s(cluster, score_bytes * figures[f"{kind}_passes_forward"])
+    return forward_s, 2 * products_s + hbm_pass_s(cluster, score_bytes * figures[f"{kind}_passes_backward"])

@@ -185,6 +185,8 @@ def _latent_query(settings: ActivationSettings, latent: LatentAttention, heads: 
 def _core_attention(settings: ActivationSettings, heads: float, widths: tuple[float, float, float, float], produced_by: str) -> Operation:
     """Q, K, V and the log-sum-exp of each row (flash), or Q, K, V and every score (math: s^2 * heads, softmax and dropout).
 
+    Sinks make rows of scores one longer, which no fused softmax takes: plain PyTorch keeps its fp32 result beside the BF16 one, and holds
+    the scores in BF16, in fp32 and masked while it runs (TransformerEngine dot_product_attention/backends.py and softmax.py).
     The output is kept by the projection after it. CP with all-to-all keeps one more output, from before its exchange (TE >= 2.8).
     Flash backward holds dO, dQ, dK, dV and an fp32 accumulator of dQ.
     """
@@ -196,12 +198,15 @@ def _core_attention(settings: ActivationSettings, heads: float, widths: tuple[fl
     if not settings.flash_attention:
         scores = settings.mbs * heads * (settings.arch.seq_length**2) / settings.cp
         per_score = 2 * BF16_BYTES + 1 if settings.arch.attention_dropout else BF16_BYTES
+        working = BF16_BYTES + FP32_BYTES
+        if settings.arch.attention_sinks:
+            per_score, working = FP32_BYTES + BF16_BYTES + (1 if settings.arch.attention_dropout else 0), BF16_BYTES + 2 * FP32_BYTES
         return Operation(
             name="math_attention",
             group="attention",
             saved=(inputs, Saved(size_bytes=scores * per_score)),
-            forward_transient_bytes=scores * (BF16_BYTES + FP32_BYTES),
-            backward_transient_bytes=scores * (BF16_BYTES + FP32_BYTES) + hidden,
+            forward_transient_bytes=scores * working,
+            backward_transient_bytes=scores * working + hidden,
             modules=("core_attn",),
         )
     forward, backward, extra = _context_parallel_bytes(settings, query, key, value, output)
