@@ -91,7 +91,9 @@ def stage_times(table: Table, shape: Shape, recompute: Sequence[Covered], column
     if modules.any():
         gpu += np.where(modules, (parts @ t["selective"])[:, column], 0.0)
     backward_s = _joined(gpu, host)
-    weight_s = weight * backward_s / gpu
+    host_weight = (parts @ t["host_weight"])[:, column]
+    apart_s, rest_s = _joined(weight, host_weight), _joined(gpu - weight, host - host_weight)
+    weight_s = backward_s * np.divide(apart_s, apart_s + rest_s, out=np.zeros_like(apart_s), where=weight > 0)
     return StageTimes(forward_s=forward_s, gradient_s=backward_s - weight_s, weight_s=weight_s, once_s=(parts @ t["once"])[:, column])
 
 

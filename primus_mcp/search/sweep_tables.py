@@ -33,7 +33,7 @@ from primus_mcp.projection.memory.weights import layer_weights
 Array = NDArray[np.float64]
 KindOfLayer = tuple[bool, LayerKind, bool]
 """(MoE, what it runs, windowed)."""
-TIMES = ("forward", "gradient", "host_forward", "host_backward", "stall", "once", "selective", "weight")
+TIMES = ("forward", "gradient", "host_forward", "host_backward", "stall", "once", "selective", "weight", "host_weight")
 SIZES = ("saved", "excess", "pinned", "selective_saved", "selective_excess", "selective_pinned", "checkpoint", "checkpoint_excess")
 ENDS = ("embedding", "head", "prediction")
 Loss = tuple[bool, str]
@@ -115,6 +115,7 @@ def _time_row(parts: Sequence[PartCost], modules: frozenset[str]) -> tuple[float
         sum(p.once_s for p in parts),
         sum(replay_s(p, modules) for p in parts),
         sum(p.weight_s for p in parts),
+        sum(p.host.weight_s for p in parts),
     )
 
 
