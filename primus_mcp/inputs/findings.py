@@ -16,6 +16,8 @@ TOLD = (
     "differs-from-published",
     "mtp-without-layout",
     "unknown-override",
+    "key-not-priced",
+    "key-of-old-primus",
     "differs-from-config",
     "hf-left-out",
     "hf-unknown-key",
