@@ -177,5 +177,11 @@ EXAMPLES = [
         {"pipeline_model_parallel_size": 4, "pipeline_model_parallel_layout": "Et*13|t*14|m|||||L", "mtp_num_layers": 1},
         mended_arguments={"pipeline_model_parallel_layout": "Et*13|t*14|||m|||L"},
     ),
+    Example(
+        "O9",
+        ("optimizer adam (it is sgd)",),
+        arguments={"use_precision_aware_optimizer": True, "optimizer": "sgd"},
+        mended_arguments={"optimizer": "adam"},
+    ),
     Example("O15", ("ddp_num_buckets 0",), arguments={"ddp_num_buckets": 0}, mended_arguments={"ddp_num_buckets": 4}),
 ]

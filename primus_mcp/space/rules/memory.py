@@ -98,8 +98,10 @@ def _fsdp2(case: Case) -> str | None:
 def _precision_aware(case: Case) -> str | None:
     a, c = case.arguments, case.config
     if a.get("use_precision_aware_optimizer"):
-        if not c.use_distributed_optimizer:
-            return f"use_precision_aware_optimizer at DP {case.dp} needs use_distributed_optimizer true"
+        if not c.use_distributed_optimizer or c.optimizer != "adam":
+            wrong = [] if c.use_distributed_optimizer else ["use_distributed_optimizer true"]
+            wrong += [] if c.optimizer == "adam" else [f"optimizer adam (it is {c.optimizer})"]
+            return f"use_precision_aware_optimizer at DP {case.dp} needs {' and '.join(wrong)}"
         return None
     low = [
         key for key in ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype") if a.get(key) not in (None, "fp32")
