@@ -1,4 +1,7 @@
-"""Rules on experts: expert parallelism, dispatchers, DeepEP, sync-free stages and grouped GEMMs."""
+"""Rules on experts: expert parallelism, dispatchers, DeepEP, sync-free stages and grouped GEMMs.
+
+No rule: router probabilities in fp32 with Megatron's own DeepEP (E8). Its dispatcher casts them, with a warning, before it asserts.
+"""
 
 from __future__ import annotations
 
