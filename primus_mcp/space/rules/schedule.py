@@ -1,7 +1,7 @@
 """Rules on pipeline schedules: virtual stages, micro-batches and what each runtime needs.
 
-No rule of their own: gathers aligned over stages in the zero-bubble runtime (Z3; they need the overlap that Z2 refuses), attention residuals
-over stages (L23; the model is refused before).
+No rule of their own: gathers aligned over stages in the zero-bubble runtime (Z3; they need the overlap that Z2 refuses), attention
+residuals over stages (L23; the model is refused before).
 """
 
 from __future__ import annotations
