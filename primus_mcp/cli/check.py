@@ -11,6 +11,7 @@ from primus_mcp.cli.common import add_reading_arguments, load_workload
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.projection.parameters import active_parameters, total_parameters
+from primus_mcp.space.knobs import schedule_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +50,8 @@ def _summary(workload: Workload) -> list[str]:
             f"{experts.shared_expert_ffn_hidden_size}, in {sum(arch.moe_layers)} layers"
         )
     degrees = f"TP {base.tp} PP {base.pp} EP {base.ep} ETP {base.etp} CP {base.cp} VPP {base.vpp}"
-    lines.append(f"baseline   {degrees} MBS {base.mbs} GBS {base.gbs}, schedule {base.schedule}, recompute {base.recompute.granularity}")
+    order = f"schedule {schedule_text(base.schedule)}, recompute {base.recompute.granularity}"
+    lines.append(f"baseline   {degrees} MBS {base.mbs} GBS {base.gbs}, {order}")
     lines += [f"file       {file.path} ({file.origin})" for file in workload.files]
     return lines
 

@@ -89,16 +89,16 @@ def _verdicts(found: list[tuple[str, Projected]]) -> list[Word]:
 def _schedules(arguments: argparse.Namespace, case: Projected) -> tuple[list[tuple[str, Projected]], dict[str, str]]:
     """(name, configuration) of those that exist here; why the others do not. Raises NothingLegalError where none does."""
     from primus_mcp.projection.pipeline.rules import order_problem
-    from primus_mcp.space.knobs import SCHEDULE_OF_KNOB
+    from primus_mcp.space.knobs import SCHEDULE_OF_KNOB, schedule_text
 
     found: list[tuple[str, Projected]] = []
     refused: dict[str, str] = {}
     stages = sorted({2, case.config.vpp} - {1})
     wanted: list[tuple[str, dict[str, Any]]] = [("1f1b", {"pp_schedule": "auto", "vpp": 1})]
-    wanted += [(f"interleaved, VPP {vpp}", {"pp_schedule": "auto", "vpp": vpp}) for vpp in stages]
+    wanted += [(f"{schedule_text('interleaved')}, VPP {vpp}", {"pp_schedule": "auto", "vpp": vpp}) for vpp in stages]
     for knob, schedule in SCHEDULE_OF_KNOB.items():
         two = order_problem(schedule, 2, 1, 64) is not None
-        wanted.append((schedule, {"pp_schedule": knob, "vpp": 2 if two else 1}))
+        wanted.append((knob, {"pp_schedule": knob, "vpp": 2 if two else 1}))
     for name, changes in wanted:
         try:
             found.append((name, resolve_projection(arguments, changes)[0]))

@@ -79,13 +79,14 @@ def _with_nodes(result: EvaluationResult, evaluator: Evaluator, trial: TrialConf
 
 def _print(result: EvaluationResult, cluster: Cluster, *, moe: bool) -> None:
     from primus_mcp.evaluation.nearest import band_words
+    from primus_mcp.space.knobs import schedule_text
 
     if not result.legal:
         print("\n".join([f"illegal: {result.reason}", *(f"- {warning.code}: {warning.text}" for warning in result.warnings)]))
         return
     resolved = result.resolved or {}
     degrees = " ".join(f"{name.upper()} {resolved[name]}" for name in ("tp", "pp", "ep", "cp", "vpp", "mbs", "gbs"))
-    print(f"configuration   {degrees}, schedule {resolved['schedule']}, recompute {resolved['recompute_granularity']}")
+    print(f"configuration   {degrees}, schedule {schedule_text(resolved['schedule'])}, recompute {resolved['recompute_granularity']}")
     print(f"replicas        dp {result.dp}{expert_replicas(result.expert_dp, moe=moe)}, {result.micro_batches} micro-batches")
     print(f"memory          {_verdict(result, cluster)} (worst rank)")
     _breakdown(result.memory_breakdown, "GB")
@@ -122,6 +123,8 @@ def _verdict(result: EvaluationResult, cluster: Cluster) -> str:
 
 
 def _breakdown(parts: Mapping[str, float] | None, unit: str) -> None:
+    from primus_mcp.reports.part_words import part_text
+
     for name, value in sorted((parts or {}).items(), key=lambda item: -item[1]):
         if value >= 0.05:
-            print(f"                {name:32} {value:10,.1f} {unit}")
+            print(f"                {part_text(name):32} {value:10,.1f} {unit}")

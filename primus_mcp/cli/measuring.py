@@ -164,12 +164,13 @@ def operator_lines(found: Measured) -> list[str]:
 def time_lines(found: Measured) -> list[str]:
     """Every component of the iteration in both modes, with the difference."""
     from primus_mcp.evaluation.measured import comparison_lines, deltas
+    from primus_mcp.reports.part_words import part_text
 
     lines = [f"{'ms an iteration':32} {'simulate':>12} {'benchmark':>12} {'difference':>12} {'simulate is':>12}"]
     for name, simulated, measured in deltas(found.simulated.time_breakdown_s, found.performance.time_breakdown_s):
         a, b = seconds_to_ms(simulated), seconds_to_ms(measured)
         if max(a, b) >= SHOWN_MS:
-            lines.append(f"{name:32} {a:12,.2f} {b:12,.2f} {b - a:+12,.2f} {_off(a, b):>12}")
+            lines.append(f"{part_text(name):32} {a:12,.2f} {b:12,.2f} {b - a:+12,.2f} {_off(a, b):>12}")
     throughput = f"throughput      {found.performance.tokens_per_s_per_gpu:,.0f} tokens/s/GPU"
     return [*lines, comparison_lines(found)[0], f"{throughput} ({found.simulated.tokens_per_s_per_gpu:,.0f} simulated)"]
 
@@ -177,12 +178,13 @@ def time_lines(found: Measured) -> list[str]:
 def memory_lines(found: Measured, cluster: Cluster) -> list[str]:
     """Every component of the worst rank in both modes, with the difference and the verdict."""
     from primus_mcp.evaluation.measured import comparison_lines, deltas
+    from primus_mcp.reports.part_words import part_text
 
     lines = [f"{'GB on the worst rank':32} {'simulate':>12} {'benchmark':>12} {'difference':>12}"]
     for name, simulated, measured in deltas(found.simulated_memory.worst.components, found.memory.worst.components):
         a, b = bytes_to_gb(simulated), bytes_to_gb(measured)
         if max(abs(a), abs(b)) >= SHOWN_GB:
-            lines.append(f"{name:32} {a:12,.3f} {b:12,.3f} {b - a:+12,.3f}")
+            lines.append(f"{part_text(name):32} {a:12,.3f} {b:12,.3f} {b - a:+12,.3f}")
     return [*lines, comparison_lines(found)[1], f"memory          {found.memory.verdict_text(cluster)}"]
 
 

@@ -122,6 +122,7 @@ def print_time_beside(case: Projected) -> None:
 def print_performance(case: Projected, backend: Any, *, memory: bool = False) -> None:
     """Throughput, what the iteration is made of, communication, warnings; with `memory` also whether it fits."""
     from primus_mcp.evaluation.nearest import band_words
+    from primus_mcp.reports.part_words import collective_text
 
     found = project(case, backend)
     band = band_of(case, found)
@@ -143,32 +144,35 @@ def print_performance(case: Projected, backend: Any, *, memory: bool = False) ->
     print("communication, ms in all / exposed")
     for name, total in sorted(found.communication_s.items(), key=lambda item: -item[1]):
         if total:
-            print(f"  {name:34} {seconds_to_ms(total):10,.1f} {seconds_to_ms(found.exposed_s.get(name, 0.0)):10,.1f}")
+            print(f"  {collective_text(name):34} {seconds_to_ms(total):10,.1f} {seconds_to_ms(found.exposed_s.get(name, 0.0)):10,.1f}")
     print(f"priced by       {found.backend}, profile {found.profile}")
     for code, text in (*found.warnings, *((warning.code, warning.text) for warning in band["warnings"])):
         print(f"- {code}: {text}")
 
 
 def _print_shares(parts: Mapping[str, float], total_s: float) -> None:
+    from primus_mcp.reports.part_words import part_text
+
     for name, time_s in sorted(parts.items(), key=lambda item: -item[1]):
         if time_s:
-            print(f"  {name:34} {seconds_to_ms(time_s):10,.1f} {time_s / total_s:7.1%}")
+            print(f"  {part_text(name):34} {seconds_to_ms(time_s):10,.1f} {time_s / total_s:7.1%}")
 
 
 def write_pictures(arguments: argparse.Namespace, case: Projected) -> None:
     """--trace and --plot."""
     from primus_mcp.reports.charts.render import picture
     from primus_mcp.reports.pipeline_trace import chrome_trace, pipeline_chart, pipeline_trace
+    from primus_mcp.space.knobs import schedule_text
 
     arch, backend = case.workload.architecture, arguments.gemm_backend
     if arguments.trace is not None:
         document = chrome_trace(pipeline_trace(arch, case.config, case.cluster, backend=backend))
         write_bytes(arguments.trace, json.dumps(document).encode(), "--trace")
-        tell_picture(arguments.trace, f"trace of schedule {case.config.schedule}")
+        tell_picture(arguments.trace, f"trace of schedule {schedule_text(case.config.schedule)}")
     if arguments.plot is not None:
         most = max(1, _PLOTTED_MICRO_BATCHES_A_RANK * case.config.pp)
         shown = pipeline_trace(arch, case.config, case.cluster, backend=backend, most=most)
-        title = f"{case.title}\n{shown.schedule}, {shown.micro_batches} of {shown.all_micro_batches} micro-batches"
+        title = f"{case.title}\n{schedule_text(shown.schedule)}, {shown.micro_batches} of {shown.all_micro_batches} micro-batches"
         write_bytes(arguments.plot, picture(pipeline_chart(shown, title=title), arguments.plot.suffix), "--plot")
         others = " alone (any other: --plot with that --schedule)" if arguments.schedule == "all" else ""
-        tell_picture(arguments.plot, f"chart of the pipeline, schedule {shown.schedule}{others},")
+        tell_picture(arguments.plot, f"chart of the pipeline, schedule {schedule_text(shown.schedule)}{others},")

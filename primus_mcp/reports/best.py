@@ -8,7 +8,7 @@ from typing import Any
 from primus_mcp.evaluation.nearest import band_words
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.part_words import baseline_warnings, deciding_warnings
-from primus_mcp.space.knobs import knob_text
+from primus_mcp.space.knobs import knob_text, schedule_text
 from primus_mcp.trials.journal import Swept
 
 BEST_HEADING = "=== BEST CONFIGURATION ==="
@@ -17,7 +17,6 @@ HEADERS = {
     "synthetic": "SYNTHETIC: made-up numbers that exercise the search; they say nothing about any GPU",
     "heuristic": "HEURISTIC: memory is projected, throughput is a rule of thumb that only orders configurations",
 }
-SHOWN_SCHEDULES = {"interleaved": "interleaved_1f1b"}
 _IN_BLOCK = {"tp", "pp", "ep", "cp", "mbs", "gbs", "vpp", "pp_schedule", "recompute_granularity", "recompute_num_layers"}
 
 
@@ -44,7 +43,7 @@ def best_block(
         BEST_HEADING,
         f"  {number}source={source}",
         f"  TP={c['tp']} PP={c['pp']} EP={c['ep']} CP={c['cp']}",
-        f"  MBS={c['mbs']} GBS={c['gbs']} VPP={c['vpp']} schedule={SHOWN_SCHEDULES.get(c['schedule'], c['schedule'])}",
+        f"  MBS={c['mbs']} GBS={c['gbs']} VPP={c['vpp']} schedule={schedule_text(c['schedule'])}",
         f"  recompute={c['recompute_granularity']}/{c['recompute_num_layers']}",
     ]
     also = " ".join(f"{name}={knob_text(value)}" for name, value in trial.items() if name not in _IN_BLOCK and value is not None)

@@ -10,6 +10,7 @@ from primus_mcp.evaluation.convert import load_text
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.projection.memory import COMPONENTS, MemoryProjection
+from primus_mcp.reports.part_words import part_text
 from primus_mcp.units import bytes_to_gb
 
 LARGEST = 5
@@ -26,7 +27,7 @@ def explain_lines(
 ) -> list[str]:
     """In words. `fitting`: changes that make it fit; looked for only where the estimate is over the cap."""
     worst = memory.worst
-    parts = [f"{name} {bytes_to_gb(size):.1f} GB ({size / worst.device_bytes:.0%})" for name, size in dominant(memory)]
+    parts = [f"{part_text(name)} {bytes_to_gb(size):.1f} GB ({size / worst.device_bytes:.0%})" for name, size in dominant(memory)]
     lines = [f"most of rank {worst.rank}, at its peak in {worst.peak_moment}: {', '.join(parts)}"]
     if loads:
         lines.append(load_text(config, loads, cluster))

@@ -8,6 +8,7 @@ from typing import Any
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.projection.memory.components import COMPONENTS
 from primus_mcp.projection.memory.projection import MemoryProjection, RankMemory
+from primus_mcp.reports.part_words import part_text
 from primus_mcp.units import bytes_to_gb
 
 TREE: Mapping[str, tuple[str, ...]] = {
@@ -49,7 +50,7 @@ def rank_lines(rank: RankMemory) -> list[str]:
         for name, size in parts.items():
             stem = f"{'  ' if last_branch else '│ '} {'└─' if name == list(parts)[-1] else '├─'}"
             component = COMPONENTS[name]
-            lines.append(f"{stem} {name:31} {bytes_to_gb(size):9.2f} GB  [{component.evidence}] {component.text}")
+            lines.append(f"{stem} {part_text(name):31} {bytes_to_gb(size):9.2f} GB  [{component.evidence}] {component.text}")
     return lines
 
 

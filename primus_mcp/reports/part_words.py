@@ -73,6 +73,17 @@ MEMORY_PARTS: Mapping[str, str] = MappingProxyType(
         "runtime": "runtime and kernels",
     }
 )
+COLLECTIVES: Mapping[str, str] = MappingProxyType(
+    {
+        "tp": "tensor parallelism",
+        "cp": "context parallelism",
+        "a2a": "expert exchange",
+        "pp": "pipeline transfers",
+        "gradients": "gradient exchange",
+        "parameters": "parameter exchange",
+        "total": "all of it",
+    }
+)
 NOT_VALIDATED = "not_validated"
 GRAVEST: tuple[str, ...] = (
     OUTSIDE_POLICY,
@@ -108,6 +119,11 @@ ALWAYS_SHOWN = (OUTSIDE_POLICY, FITS_ONLY_BALANCED, PRECISION_DIFFERS, GBS_DIFFE
 def part_text(name: str) -> str:
     """The words for a part of time or memory; a foreign name with blanks."""
     return TIME_PARTS.get(name) or MEMORY_PARTS.get(name) or name.replace("_", " ")
+
+
+def collective_text(name: str) -> str:
+    """The words for a part of communication; a foreign name with blanks."""
+    return COLLECTIVES.get(name) or name.replace("_", " ")
 
 
 def named_parts(parts: Mapping[str, float]) -> dict[str, float]:

@@ -8,13 +8,13 @@ from textwrap import shorten
 from typing import Any
 
 from primus_mcp.evaluation.result import EvaluationResult
-from primus_mcp.reports.best import SHOWN_SCHEDULES, band_text
+from primus_mcp.reports.best import band_text
 from primus_mcp.reports.part_words import deciding_warnings
 from primus_mcp.reports.rule_titles import rule_title
 from primus_mcp.search.pareto import FrontPoint
 from primus_mcp.search.sensitivity import Sensitivity, Swing
 from primus_mcp.search.sweep_result import SweepResult, SweptTrial
-from primus_mcp.space.knobs import knob_text
+from primus_mcp.space.knobs import knob_text, schedule_text
 
 SHOWN_RULES = 8
 _STOPPED = {"cancelled": "ended by its time limit or cancelled"}
@@ -27,7 +27,7 @@ def _words(result: EvaluationResult, trial: Mapping[str, Any]) -> dict[str, str]
     c = result.resolved or {}
     layers = f"/{c['recompute_num_layers']}" if c.get("recompute_granularity") == "full" else ""
     words = {name: f"{name.upper()}{c.get(name)}" for name in ("tp", "pp", "ep", "cp", "vpp", "mbs", "gbs")}
-    words["schedule"] = str(SHOWN_SCHEDULES.get(str(c.get("schedule")), c.get("schedule")))
+    words["schedule"] = schedule_text(str(c.get("schedule")))
     words["recompute"] = f"recompute {c.get('recompute_granularity')}{layers}"
     return words | {name: f"{name}={knob_text(value)}" for name, value in trial.items() if name not in _PLACED}
 

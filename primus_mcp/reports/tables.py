@@ -11,6 +11,8 @@ from rich.text import Text
 
 from primus_mcp.evaluation.rank import FIDELITIES, is_candidate, is_outside_policy, ordered, rank
 from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.reports.part_words import part_text
+from primus_mcp.space.knobs import schedule_text
 from primus_mcp.trials.log import TrialRecord
 
 DEFAULT_ROWS = 12
@@ -72,7 +74,7 @@ def _cells(record: TrialRecord) -> tuple[str, ...]:
         "-" if result.memory_per_gpu_gb is None else f"{result.memory_per_gpu_gb:.1f}",
         f"{verdict(result)}, policy" if is_outside_policy(result) else verdict(result),
         "/".join(str(resolved[name]) for name in SIZES) if resolved else "-",
-        *((_recompute(resolved), str(resolved["schedule"]), _levers(resolved)) if resolved else ("-", "-", "-")),
+        *((_recompute(resolved), schedule_text(str(resolved["schedule"])), _levers(resolved)) if resolved else ("-", "-", "-")),
     )
 
 
@@ -156,7 +158,7 @@ def reasons_text(
         lines.append(f"  closest: trial #{closest.trial_id} ({what}) needs {closest.memory_per_gpu_gb:.1f} GB, {lacking:.1f} GB too much")
         largest = max((closest.memory_breakdown or {}).items(), key=lambda item: item[1], default=None)
         if largest is not None:
-            lines.append(f"  its largest part is {largest[0]}: {largest[1]:.1f} GB")
+            lines.append(f"  its largest part is {part_text(largest[0])}: {largest[1]:.1f} GB")
         lines.append(f"  it would fit with {change}" if change else "  no single knob or pair of knobs that was checked makes it fit")
     lines += [f"  {nodes}"] if nodes else []
     return "\n".join([*lines, f"  remedies: {_remedies(closest, hbm_gb)}"])

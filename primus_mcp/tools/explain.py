@@ -13,6 +13,7 @@ from primus_mcp.errors import InputError, UnknownFigureError
 from primus_mcp.evaluation.cheapest import cheapest_fitting_change, fitting_changes, memory_changes
 from primus_mcp.evaluation.rank import is_candidate
 from primus_mcp.evaluation.result import EvaluationResult
+from primus_mcp.reports.part_words import part_text
 from primus_mcp.reports.tables import verdict
 from primus_mcp.search.enough_nodes import nodes_text_for
 from primus_mcp.search.neighbours import neighbours
@@ -43,11 +44,11 @@ def _bottlenecks(result: EvaluationResult) -> list[str]:
     if result.time_breakdown and result.iteration_ms:
         for name, value in list((_largest(result.time_breakdown) or {}).items())[:MAIN_PARTS]:
             if value is not None and value / result.iteration_ms >= NOTABLE_SHARE:
-                lines.append(f"time: {name} {value / result.iteration_ms:.0%} of the iteration ({value:,.0f} ms)")
+                lines.append(f"time: {part_text(name)} {value / result.iteration_ms:.0%} of the iteration ({value:,.0f} ms)")
     if result.memory_breakdown and result.memory_per_gpu_gb:
         for name, value in list((_largest(result.memory_breakdown) or {}).items())[:MAIN_PARTS]:
             if value is not None and value / result.memory_per_gpu_gb >= NOTABLE_SHARE:
-                lines.append(f"memory: {name} {value / result.memory_per_gpu_gb:.0%} of the worst rank ({value:.1f} GB)")
+                lines.append(f"memory: {part_text(name)} {value / result.memory_per_gpu_gb:.0%} of the worst rank ({value:.1f} GB)")
     lines += [f"memory: {load} x the mean expert load needs {gb:.1f} GB" for load, gb in (result.memory_at_expert_load_gb or {}).items()]
     return lines
 

@@ -45,7 +45,7 @@ def test_a_table_and_the_single_answer_have_the_same_band(capsys: pytest.Capture
 def test_all_schedules_are_one_document_too(capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, *DENSE, "--schedule", "all")
     by_name = {entry["schedule"]: entry for entry in found["schedules"]}
-    assert {"1f1b", "zero-bubble", "zbv-formatted", "v-half", "v-min", "dualpipe"} <= set(by_name)
+    assert {"1f1b", "zerobubble", "zbv-formatted", "zbv-greedy-half", "zbv-greedy-min", "dualpipe"} <= set(by_name)
     assert [entry["schedule"] for entry in found["schedules"] if entry["what_if"]] == ["seaailab-ilp", "dualpipe", "dualpipe-v"]
     for entry in by_name.values():
         low, high = entry["throughput_band"]

@@ -51,7 +51,11 @@ def test_search_and_single_answer_agree_where_nothing_is_legal(capsys: pytest.Ca
 
 def test_where_nothing_fits_the_answer_says_how_many_nodes_would_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     none = ["--model", "llama3.1_405B", "--gpu", "mi300x", "--nodes", "2", "--gemm-backend", "roofline"]
-    for command in (["sweep", "--no-cache", "--jobs", "1"], ["tune", "--seed-only", "--no-cache", "--out-dir", str(tmp_path)], ["evaluate"]):
+    for command in (
+        ["sweep", "--no-cache", "--jobs", "1"],
+        ["tune", "--seed-only", "--no-cache", "--out-dir", str(tmp_path)],
+        ["evaluate"],
+    ):
         code, out, _ = run(capsys, *command, *none)
         assert code == EXIT_NOTHING_FITS and "6 nodes would do: TP8 PP6 EP1 CP1 VPP1 MBS1 GBS 256 recompute full needs" in out
     assert "is not known" in run(capsys, "sweep", "--no-cache", "--jobs", "1", *none, "--where", "tp<=2")[1]

@@ -14,7 +14,7 @@ MIXTRAL = ["--model", "mixtral_8x22B_v0.1", *PLACE, "--set", "mbs=1", "--set", "
 DENSE = ["--model", "llama3.1_70B", *PLACE, "--set", "tp=8"]
 CASES = {
     "fits": ([*DENSE, "--set", "mbs=2"], "1f1b"),
-    "over cap": ([*MIXTRAL, "--set", "vpp=2"], "interleaved, VPP 2"),
+    "over cap": ([*MIXTRAL, "--set", "vpp=2"], "interleaved_1f1b, VPP 2"),
     "too large": ([*DENSE, "--set", "mbs=16"], "1f1b"),
 }
 

@@ -9,10 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from primus_mcp.cli.main import main
 from primus_mcp.evaluation.result import ResultWarning
 from primus_mcp.measurement import calibration
 from primus_mcp.projection.memory.components import COMPONENTS
-from primus_mcp.reports.part_words import GRAVEST, MEMORY_PARTS, SHOWN_WARNINGS, TIME_PARTS, named_parts, part_text, warning_lines
+from primus_mcp.reports.part_words import (
+    COLLECTIVES,
+    GRAVEST,
+    MEMORY_PARTS,
+    SHOWN_WARNINGS,
+    TIME_PARTS,
+    named_parts,
+    part_text,
+    warning_lines,
+)
 
 PACKAGE = Path(__file__).parents[2] / "primus_mcp"
 
@@ -38,10 +48,17 @@ def test_every_part_of_memory_has_words_and_no_other() -> None:
     assert set(MEMORY_PARTS) == set(COMPONENTS)
 
 
-@pytest.mark.parametrize("words", [TIME_PARTS, MEMORY_PARTS], ids=["time", "memory"])
+@pytest.mark.parametrize("words", [TIME_PARTS, MEMORY_PARTS, COLLECTIVES], ids=["time", "memory", "collectives"])
 def test_words_are_short_enough_for_a_legend_told_apart_and_without_underscores(words: Mapping[str, str]) -> None:
     assert len(set(words.values())) == len(words)
     assert all(len(text) <= 24 and "_" not in text for text in words.values())
+
+
+@pytest.mark.parametrize("command", ["evaluate", "memory", "performance", "both"])
+def test_no_command_shows_the_name_of_a_component_as_the_code_has_it(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main([command, "--model", "mixtral_8x22B_v0.1", "--gpu", "mi355x", "--nodes", "4", "--gemm-backend", "roofline", "--set", "mbs=1"])
+    words = set(re.findall(r"^[ \u2500-\u257f]*([a-z0-9]+_[a-z0-9_]+)  ", capsys.readouterr().out, re.MULTILINE))
+    assert not words
 
 
 def test_a_foreign_name_is_told_with_blanks_and_equal_words_are_one_part() -> None:

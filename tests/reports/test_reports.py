@@ -142,7 +142,7 @@ def test_nothing_found_says_which_rule_removed_how_many_what_lacks_and_what_woul
     text = reasons_text(results, 259.2, 288.0, "mbs=1")
     assert text.startswith("no legal trial found\n  4 tried: 2 illegal, 2 need more memory than 259.2 GB/GPU")
     assert "  2 x W2: 32 GPUs are not either" in text and "  1 x W1: 32 GPUs are not ..." in text
-    assert "trial #3" in text and "10.8 GB too much" in text and "saved_moe: 200.0 GB" in text and "mbs=1" in text
+    assert "trial #3" in text and "10.8 GB too much" in text and "saved: experts: 200.0 GB" in text and "mbs=1" in text
     assert "memory_safety_margin 0.06 or lower" in text
 
 
