@@ -41,6 +41,19 @@ def _mask(values: tuple[bool, ...]) -> str:
     return "(" + "+".join(f"[{value}]*{count}" for value, count in runs) + ")"
 
 
+def _sinks_and_windows(arch: Architecture) -> dict[str, Any]:
+    """Sinks are Primus-Turbo's, over whole rows, as in Primus's own examples of such models (gpt_oss_20B-BF16-pretrain.yaml): Transformer
+    Engine on ROCm runs a learned softmax unfused, and Turbo's kernel takes no window, which `differs-from-published` says.
+    """
+    if arch.attention_sinks:
+        turbo = ("enable_primus_turbo", "use_turbo_attention", "use_sink_attention")
+        return {"softmax_type": "vanilla", **dict.fromkeys(turbo, True), "sink_sliding_window": 0}
+    if arch.sliding_window is None:
+        return {"softmax_type": "vanilla"}
+    local = [int(local) for local in arch.windowed_layers]
+    return {"softmax_type": "vanilla", "window_size": [arch.sliding_window, 0], "window_attn_skip_freq": local}
+
+
 def _attention_arguments(arch: Architecture) -> dict[str, Any]:
     latent = arch.latent_attention
     keys: dict[str, Any] = {
@@ -50,7 +63,7 @@ def _attention_arguments(arch: Architecture) -> dict[str, Any]:
         "multi_latent_attention": latent is not None,
         "qk_layernorm": arch.qk_norm and arch.qk_norm_scope != "unweighted",
         "add_qkv_bias": arch.qkv_bias,
-        "softmax_type": "learnable" if arch.attention_sinks else "vanilla",
+        **_sinks_and_windows(arch),
     }
     if arch.attention_output_gate:
         keys["attention_output_gate"] = True
@@ -64,8 +77,6 @@ def _attention_arguments(arch: Architecture) -> dict[str, Any]:
             "qk_pos_emb_head_dim": latent.qk_rope_head_dim,
             "v_head_dim": latent.v_head_dim,
         }
-    if arch.sliding_window is not None:
-        keys |= {"window_size": [arch.sliding_window, 0], "window_attn_skip_freq": [int(local) for local in arch.windowed_layers]}
     return keys
 
 

@@ -30,7 +30,7 @@ GPT = """
 --num-layers 4 --hidden-size 256 --num-attention-heads 8 --seq-length 512 --max-position-embeddings 512
 --micro-batch-size 1 --global-batch-size 8 --bf16 --tokenizer-type NullTokenizer --vocab-size 999
 """
-MODELS = ("llama3.1_8B", "mixtral_8x7B_v0.1", "deepseek_v2_lite", "qwen3_30B_A3B", "gpt_oss_20B", "llama2_70B")
+MODELS = ("llama3.1_8B", "mixtral_8x7B_v0.1", "deepseek_v2_lite", "qwen3_30B_A3B", "gemma3_4b", "llama2_70B")
 SIZES = {"tp": [1, 2, 4, 8], "pp": [1, 2, 4, 8], "ep": [1, 2, 4, 8], "cp": [1, 2], "vpp": [1, 2, 4], "mbs": [1, 2, 4], "gbs": [256, 512]}
 
 
@@ -258,3 +258,8 @@ def test_mutated_arguments_are_read_or_refused_in_one_line(data: st.DataObject) 
         read(" ".join(data.draw(st.permutations(kept + noise))))
     except PrimusMcpError as error:
         assert "\n" not in str(error)
+
+
+def test_attention_sinks_of_primus_turbo_are_refused_by_name() -> None:
+    with pytest.raises(UnsupportedFeatureError, match=r"no arguments for attention_sinks .*use_sink_attention"):
+        export(workload_from_model("gpt_oss_20B"))

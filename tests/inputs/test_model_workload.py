@@ -40,13 +40,25 @@ def test_the_document_read_from_a_file_is_the_same_workload(tmp_path: Path, name
 def test_the_model_built_is_the_published_one_but_for_what_megatron_cannot_build(name: str) -> None:
     built = workload(name)
     told = {finding.text.split(":")[0] for finding in built.findings if finding.code == "differs-from-published"}
-    assert told <= NOT_BUILT | FOLLOWS
-    assert bool(told & FOLLOWS) <= bool(told & NOT_BUILT)
     model = published_models()[name]
+    window_of_sinks = {"sliding_window"} if model.architecture.attention_sinks else set()
+    assert told & {"sliding_window"} == window_of_sinks
+    assert told <= NOT_BUILT | FOLLOWS | window_of_sinks
+    assert bool(told & FOLLOWS) <= bool(told & NOT_BUILT)
     assert built.architecture.vocab_size == (model.tokenizer_length or model.vocab_size)
     if not told:
         whole = replace(built.architecture, vocab_size=model.vocab_size)
         assert total_parameters(whole) == total_parameters(model.architecture)
+
+
+def test_attention_sinks_are_primus_turbos_as_in_its_own_examples() -> None:
+    """examples/megatron/configs/MI355X/gpt_oss_20B-BF16-pretrain.yaml: Turbo's sinks, no window."""
+    built = workload("gpt_oss_20B")
+    assert {"use_turbo_attention", "use_sink_attention", "enable_primus_turbo"} <= {
+        key for key, on in built.arguments.items() if on is True
+    }
+    assert built.architecture.attention_sinks and built.architecture.sliding_window is None
+    assert built.baseline.turbo_attention and built.baseline.flash_attention
 
 
 @pytest.mark.parametrize("name", MODELS)
