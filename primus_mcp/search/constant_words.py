@@ -74,6 +74,8 @@ CONSTANTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "dp_overlap": ("work that gradient exchange hides behind", _SHARE),
         "dp_floor": ("gradient exchange that never hides", _SHARE),
         "fsdp_overlap": ("work that FSDP traffic hides behind", _SHARE),
+        "fsdp_floor.amd": ("FSDP traffic beside GEMMs, felt, AMD", _SHARE),
+        "fsdp_floor.nvidia": ("FSDP traffic beside GEMMs, felt, NVIDIA", _SHARE),
         "optimizer_hbm_efficiency": ("HBM bandwidth of the optimizer", _SHARE),
         "optimizer_fixed_s": ("fixed time of the optimizer step", "ms"),
         "clip_passes": ("gradient clipping", "passes"),

@@ -100,7 +100,8 @@ def fsdp_exchange(
     mixed-precision policy says otherwise: Megatron gives none (core/distributed/torch_fully_sharded_data_parallel.py), and torch then
     reduces in the gradients' own dtype (distributed/fsdp/_fully_shard/_fsdp_collectives.py, foreach_reduce).
 
-    Layer i + 1 is prefetched beside layer i: exposed a layer = max(floor t, t - usable compute of a layer). Without prefetch in the
+    Layer i + 1 is prefetched beside layer i: exposed a layer = max(floor t, t - usable compute of a layer). The floor is what a transfer
+    takes from the GEMMs beside it: more on AMD, whose collectives hold compute units for dozens of channels. Without prefetch in the
     backward pass (FSDP1's BACKWARD_POST) a layer's gather queues behind the scatter of the one before, which waits for its compute:
     both are exposed (pytorch torch/distributed/fsdp/api.py, BackwardPrefetch).
     """
@@ -109,10 +110,10 @@ def fsdp_exchange(
     elements = parameters.total / units
     gather_s = rates.all_gather_s(elements * BF16_BYTES, size, stride)
     scatter_s = rates.reduce_scatter_s(elements * config.fsdp_reduce_bytes, size, stride)
-    usable = TIME["fsdp_overlap"] / units
-    forward_exposed = max(TIME["dp_floor"] * gather_s, gather_s - usable * forward_s)
+    usable, floor = TIME["fsdp_overlap"] / units, TIME[f"fsdp_floor.{rates.cluster.gpu.vendor}"]
+    forward_exposed = max(floor * gather_s, gather_s - usable * forward_s)
     hidden_s = usable * backward_s if config.fsdp_backward_prefetch else 0.0
-    backward_exposed = max(TIME["dp_floor"] * (gather_s + scatter_s), gather_s + scatter_s - hidden_s)
+    backward_exposed = max(floor * (gather_s + scatter_s), gather_s + scatter_s - hidden_s)
     share = scatter_s / (gather_s + scatter_s) if scatter_s else 0.0
     count = units * placement.streamed
     return Exchange(
