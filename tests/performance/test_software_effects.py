@@ -20,14 +20,14 @@ def test_fully_sharding_without_prefetch_exposes_every_gather_and_scatter_of_the
     ahead, behind = dense(**FSDP), dense(**FSDP, fsdp_backward_prefetch=False)
     assert behind.communication_s == pytest.approx(ahead.communication_s)
     assert behind.exposed_s["gradients"] == pytest.approx(behind.communication_s["gradients"])
-    assert behind.exposed_s["parameters"] == pytest.approx(behind.communication_s["parameters"] * (0.5 + 0.4 * 0.5), rel=0.05)
+    assert behind.exposed_s["parameters"] == pytest.approx(behind.communication_s["parameters"] * (0.5 + 0.2 * 0.5), rel=0.05)
     assert behind.iteration_s > ahead.iteration_s
 
 
 def test_layers_traffic_beside_gemms_is_felt_more_where_collectives_hold_many_compute_units() -> None:
-    """AMD 0.4 of a transfer that hides (MI300X kernels: 0.2 by compute units alone to 0.77 measured), NVIDIA 0.1."""
+    """AMD 0.2 of a transfer that hides (kernels side by side on MI300X 0.55 and more, gradients of whole runs 0.1), NVIDIA 0.1."""
     config = replace(DENSE_CONFIG, **FSDP)
-    for cluster, felt in ((None, 0.4), (B200, 0.1)):
+    for cluster, felt in ((None, 0.2), (B200, 0.1)):
         result = dense(**FSDP) if cluster is None else project_performance(DENSE, config, cluster, gemm_backend="roofline")
         for part in ("parameters", "gradients"):
             assert result.exposed_s[part] == pytest.approx(felt * result.communication_s[part], rel=0.05)
