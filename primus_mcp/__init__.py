@@ -1,6 +1,6 @@
 """primus-mcp: which Primus training configuration gives the most tokens/s/GPU and fits in memory.
 
-`tune`, `evaluate`, `axes` and `Session` are imported when they are first used, so that `import primus_mcp` costs nothing.
+`tune`, `evaluate`, `sweep`, `axes` and `Session` are imported when they are first used, so that `import primus_mcp` costs nothing.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from primus_mcp.api import Outcome, Problem, Session, axes, evaluate, problem, tune
+    from primus_mcp.api import Outcome, Problem, Session, SweepResult, axes, evaluate, problem, sweep, tune
     from primus_mcp.errors import PrimusMcpError
 
-__all__ = ["Outcome", "PrimusMcpError", "Problem", "Session", "axes", "evaluate", "problem", "tune"]
+__all__ = ["Outcome", "PrimusMcpError", "Problem", "Session", "SweepResult", "axes", "evaluate", "problem", "sweep", "tune"]
 
 
 def __getattr__(name: str) -> Any:

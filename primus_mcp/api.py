@@ -1,4 +1,4 @@
-"""The programming interface: `import primus_mcp` gives `tune`, `evaluate`, `axes`, `Session` and what they return.
+"""The programming interface: `import primus_mcp` gives `tune`, `evaluate`, `sweep`, `axes`, `Session` and what they return.
 
 A workload is a path, a model's name, a `Workload`; a cluster is a path, a GPU's name with `nodes`, a `TargetCluster`; the keywords of
 `Sources` say more about both. All that can be wrong with them is a `PrimusMcpError` of one line.
@@ -8,7 +8,7 @@ Nothing is printed, nothing but the out-dir is written.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
@@ -23,6 +23,9 @@ from primus_mcp.inputs.model_workload import workload_from_model
 from primus_mcp.inputs.workload import Workload, read_workload
 from primus_mcp.projection.ops.backend import GemmBackend
 from primus_mcp.reports.summary import Summary
+from primus_mcp.search.sweep import sweep as sweep_space
+from primus_mcp.search.sweep_result import SweepResult
+from primus_mcp.search.sweep_tools import analytic, check_axes
 from primus_mcp.session import TuningSession as Session
 from primus_mcp.space.adapted import AdaptedBaseline, adapt_baseline
 from primus_mcp.space.axes import legal_axes
@@ -37,12 +40,14 @@ __all__ = [
     "Problem",
     "Session",
     "Sources",
+    "SweepResult",
     "axes",
     "evaluate",
     "problem",
     "resolve",
     "resolve_cluster",
     "resolve_workload",
+    "sweep",
     "tune",
 ]
 
@@ -50,7 +55,7 @@ _YAML = (".yaml", ".yml")
 
 
 class Sources(TypedDict, total=False):
-    """Keywords of `problem`, `tune`, `evaluate` and `axes` that say more about a workload and a cluster; each may be left out or None."""
+    """Keywords of `problem`, `tune`, `evaluate`, `sweep` and `axes` that say more about both; each may be left out or None."""
 
     nodes: int | None
     """With a GPU's name; default 1."""
@@ -254,6 +259,30 @@ def evaluate(
     trial = parse_trial(dict(knobs or {}))
     result = found.evaluator.evaluate(trial)
     return result if allow_policy else with_policy_warnings(result, found.rules, trial)
+
+
+def sweep(
+    workload: str | Path | Workload,
+    cluster: str | Path | TargetCluster,
+    *,
+    pins: Mapping[str, KnobValue] | None = None,
+    only: Iterable[str] | None = None,
+    where: str | None = None,
+    top: int = 10,
+    jobs: int = 1,
+    allow_policy: bool = False,
+    gemm_backend: GemmBackend = "auto",
+    **sources: Unpack[Sources],
+) -> SweepResult:
+    """The fastest configurations of the whole legal space with the proof (docs/search.md). Nothing is written.
+
+    `only`: knobs that may move (None: all). `where`: a condition such as `tp<=8 and memory_per_gpu_gb<200`. `jobs`: processes, which
+    change nothing about the answer; more than one needs `if __name__ == "__main__"` in a script.
+    """
+    found = problem(workload, cluster, pins=pins, allow_policy=allow_policy, gemm_backend=gemm_backend, **sources)
+    evaluator, knobs = analytic(found.evaluator), None if only is None else tuple(only)
+    check_axes(evaluator, knobs or ())
+    return sweep_space(evaluator, only=knobs, where=where, top=top, jobs=jobs, gemm_backend=gemm_backend)
 
 
 def axes(

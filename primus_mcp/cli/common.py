@@ -75,6 +75,8 @@ def node_count(text: str) -> int:
     """Nodes, as many as a cluster file may have, for argparse."""
     from primus_mcp.inputs.cluster_file import MAX_NODES
 
+    if "," in text:
+        raise argparse.ArgumentTypeError(f"{_cut(text)} is several sizes and this takes one; `primus-mcp sweep --nodes` compares sizes")
     return whole(1, MAX_NODES)(text)
 
 

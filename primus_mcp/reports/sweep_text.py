@@ -193,23 +193,52 @@ def _moves(swing: Swing, base: float) -> bool:
     return max(abs(swing.low / base - 1), abs(swing.high / base - 1)) >= LEAST_MOVE
 
 
+SHOWN_POINTS, SHOWN_DIFFERENCE = 12, 72
+"""Rows of the front on a terminal, and characters of what differs; all of it stands in --json, sweep.json and the report."""
+_FRONT_HEADS = ("nodes", "GPU", "tokens/s/GPU", "GB free", "MFU", "$/Mtoken", "days")
+
+
 def front_text(front: Sequence[FrontPoint]) -> str:
-    """The points that none other beats in every respect, one a line; of the configuration what differs from the first's."""
+    """The points that none other beats in every respect as a table: the first whole, of the others what differs from it. Where there are
+    too many, the fastest of every cluster stay, then the fastest.
+    """
+    shown = _shown_points(front)
+    rows = [_FRONT_HEADS, *(_front_cells(point) for point in shown)]
+    kept = [place for place in range(len(_FRONT_HEADS)) if any(row[place] for row in rows[1:])]
+    widths = {place: max(len(row[place]) for row in rows) for place in kept}
+    words = ["configuration", *(_front_configuration(point, front[0]) for point in shown)]
     lines = ["=== PARETO FRONT: speed, memory headroom, MFU, $/Mtoken, GPUs ==="]
-    for point in front:
-        money = "price unknown" if point.usd_per_million_tokens is None else f"${point.usd_per_million_tokens:.3f}/Mtoken"
-        days = "" if point.days is None else f", {point.days:,.1f} days"
-        mfu = "" if point.mfu is None else f", MFU {point.mfu:.1%}"
-        lines.append(
-            f"  {point.nodes} nodes of {point.gpu}: {point.tokens_per_s_per_gpu:,.0f} tokens/s/GPU, {point.headroom_gb:.1f} GB free"
-            f"{mfu}, {money}{days}; {_front_configuration(point, front[0])}"
-        )
+    for row, what in zip(rows, words, strict=True):
+        lines.append("  " + "  ".join([*(f"{row[place]:>{widths[place]}}" for place in kept), what]))
+    if len(shown) < len(front):
+        lines.append(f"  {len(front) - len(shown)} more points in --json and in the report of --out-dir")
     sources = sorted({f"{point.gpu}: {point.price_source}" for point in front if point.price_source})
     return "\n".join([*lines, *(f"  price of {source}" for source in sources)])
+
+
+def _shown_points(front: Sequence[FrontPoint]) -> list[FrontPoint]:
+    first_of = {(point.gpu, point.nodes): point for point in reversed(front)}
+    order = [*first_of.values(), *(point for point in front if point is not first_of[point.gpu, point.nodes])]
+    room = max(SHOWN_POINTS, len(first_of))
+    kept = {id(point) for point in order[:room]}
+    return [point for point in front if id(point) in kept]
+
+
+def _front_cells(point: FrontPoint) -> tuple[str, ...]:
+    """A figure that is unknown is empty; a column without any is left out."""
+    return (
+        f"{point.nodes:,}",
+        point.gpu,
+        f"{point.tokens_per_s_per_gpu:,.0f}",
+        f"{point.headroom_gb:.1f}",
+        "" if point.mfu is None else f"{point.mfu:.1%}",
+        "unknown" if point.usd_per_million_tokens is None else f"{point.usd_per_million_tokens:.3f}",
+        "" if point.days is None else f"{point.days:,.1f}",
+    )
 
 
 def _front_configuration(point: FrontPoint, first: FrontPoint) -> str:
     if point is first:
         return configuration_text(point.result, point.trial)
     changed = difference_text(point, first)
-    return f"with {changed}" if changed else "the same"
+    return f"with {shorten(changed, SHOWN_DIFFERENCE, placeholder=' ...')}" if changed else "the same"

@@ -61,7 +61,7 @@ def test_nodes_replace_those_of_a_cluster_file_whose_price_stays(tmp_path: Path,
     assert main([*command, "--target-cluster", str(file), "--nodes", "1,2"]) == 0
     printed = capsys.readouterr().out
     assert "on ours_1nodes (8 GPUs)" in printed and "on ours_2nodes (16 GPUs)" in printed and "4nodes" not in printed
-    assert "  2 nodes of mi300x: " in printed and "price of mi300x: stated by the user" in printed
+    assert re.search(r"^ +2 +mi300x +", printed, re.MULTILINE) and "price of mi300x: stated by the user" in printed
     assert main([*command, "--target-cluster", str(file), "--gpus-per-node", "4"]) == 2
 
 
@@ -153,11 +153,12 @@ def test_a_front_says_of_each_configuration_what_differs_from_the_first_and_json
     assert main(asked) == 0
     lines = capsys.readouterr().out.splitlines()
     start = next(number for number, line in enumerate(lines) if "PARETO FRONT" in line)
-    first, *others = [line for line in lines[start + 1 :] if " nodes of " in line]
-    assert "TP1 PP1 EP1 CP1 VPP1" in first and others
-    told = first.split("; ", 1)[1].replace("; ", " ")
+    heads, first, *others = [line for line in lines[start + 1 :] if line.startswith("  ")][: lines[start:].index("")]
+    others = [line for line in others if re.match(r" +[12] +mi", line)]
+    assert "TP1 PP1 EP1 CP1 VPP1" in first and others and len({len(line[: heads.index("configuration")].rstrip()) for line in others}) == 1
+    told = first[heads.index("configuration") :].replace("; ", " ")
     for line in others:
-        changed = line.split("; ", 1)[1]
+        changed = line[heads.index("configuration") :]
         assert "PP1" not in changed and "1f1b" not in changed and len(changed) < 60
         words = [] if changed == "the same" else changed.removeprefix("with ").replace("recompute ", "recompute_").split()
         assert all(word not in told.replace("recompute ", "recompute_").split() for word in words)
