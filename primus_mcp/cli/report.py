@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 OTHER_FILE = "name a place that is writable and has room with --output FILE"
@@ -25,6 +26,8 @@ def run(arguments: argparse.Namespace) -> int:
     from primus_mcp.trials.storage import write_unlocked
 
     source = read_report(arguments.out_dir)
+    for line in source.left_out:
+        print(f"note: {line}", file=sys.stderr)
     target: Path = arguments.output or arguments.out_dir / REPORT_NAME
     write_unlocked(target, report_html(source), OTHER_FILE)
     print(target)

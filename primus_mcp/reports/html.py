@@ -19,12 +19,13 @@ from primus_mcp.reports.charts.words import known, plural, shown
 from primus_mcp.reports.html_front import front_table, price_lines
 from primus_mcp.reports.html_parts import Figures, copyable, folded, listed, paragraph, script_json, section, warnings_of
 from primus_mcp.reports.html_source import ReportSource
-from primus_mcp.reports.html_sweep import sweep_section
+from primus_mcp.reports.html_sweep import other_engine, sweep_section
 from primus_mcp.reports.page_charts import FRONT, MEMORY, RANKS, SEARCH, TIME, TRIALS, page_charts
 from primus_mcp.reports.part_words import part_text
 from primus_mcp.reports.sweep_text import configuration_text
 from primus_mcp.reports.tables import verdict
 from primus_mcp.trials.log import TrialRecord
+from primus_mcp.version import engine_version
 
 REPORT_NAME = "report.html"
 COLUMNS = ("trial", "tokens/s/GPU", "memory GB", "MFU %", "bubble %", "fits", "configuration", "origin", "label", "why not")
@@ -122,25 +123,25 @@ def _trials(source: ReportSource) -> str:
 def report_html(source: ReportSource) -> str:
     """The whole page."""
     script, style = _asset("html_page.js"), page_style()
-    figures, sweeps, front = page_figures(page_charts(source)), source.sweeps, source.front
+    figures, sweeps = page_figures(page_charts(source)), source.sweeps
     names = [str(source.summary.get(name)) for name in ("workload", "cluster") if source.summary.get(name)]
     if not names and sweeps:
         names = [sweeps[0].workload, ", ".join(swept.cluster for swept in sweeps)]
     title = shown(" on ".join(names) or source.folder.resolve().name, MOST_TITLE)
-    engine = source.records[-1].result.engine_version if source.records else None
+    engine = source.records[-1].result.engine_version if source.records else engine_version()
     policy = (
         f"default-src 'none'; style-src 'sha256-{_hash(style)}'; script-src 'sha256-{_hash(script)}'; base-uri 'none'; form-action 'none'"
     )
     body = [
         f"<h1>{escape(title)}</h1>",
         paragraph(_engine(source), "soft"),
-        *(paragraph(line, "bad") for line in _unread(source)),
+        *(paragraph(line, "bad") for line in source.left_out),
         paragraph("There is no trial yet.") if not source.records and not sweeps else "",
         _winner(source),
         _why(source.ranking.best, figures),
         section("Search", figures.get(SEARCH, ""), figures.get(TRIALS, "")),
-        *(sweep_section(place, swept, figures, engine) for place, swept in enumerate(sweeps)),
-        section("Pareto front", figures.get(FRONT, ""), front_table(front), listed(price_lines(front))) if front else "",
+        *(sweep_section(place, swept, figures, engine, trials=bool(source.records)) for place, swept in enumerate(sweeps)),
+        _front(source, figures, engine),
         _trials(source),
         section("Notes", _notes(source.summary.get("warnings"))),
     ]
@@ -153,20 +154,20 @@ def report_html(source: ReportSource) -> str:
     return page.encode("utf-8", "replace").decode("utf-8")  # a text of a JSON file may hold half a character
 
 
+def _front(source: ReportSource, figures: Figures, engine: str) -> str:
+    if not source.front:
+        return ""
+    told = other_engine([point.result for point in source.front], engine, trials=bool(source.records))
+    table, prices = front_table(source.front), listed(price_lines(source.front))
+    return section("Pareto front", paragraph(told, "bad"), figures.get(FRONT, ""), table, prices)
+
+
 def _engine(source: ReportSource) -> str:
     engine, counts = (found if isinstance(found := source.summary.get(name), Mapping) else {} for name in ("engine", "counts"))
     parts = [f"{name} {engine[name]}" for name in ("version", "evaluator", "backend", "profile") if engine.get(name)]
     told = (("trials", "trials"), ("illegal", "illegal"), ("over_margin", "over the cap"))
     tried = ", ".join(f"{counts[name]} {words}" for name, words in told if name in counts) if counts.get("trials") else ""
     return "; ".join(part for part in (", ".join(parts), tried) if part)
-
-
-def _unread(source: ReportSource) -> list[str]:
-    """What of the out-dir is not on the page."""
-    log = plural(source.unread, "line of the log", "lines of the log")
-    sweep = plural(source.unread_sweeps, "part of sweep.json", "parts of sweep.json")
-    ends = "could not be read: broken or of another version; left out here"
-    return [f"{what} {ends}{remedy}." for what, remedy in ((log, ""), (sweep, "; run the sweep again")) if what]
 
 
 def _notes(warnings: Any) -> str:

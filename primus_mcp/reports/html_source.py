@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from primus_mcp.errors import RunDirectoryError
 from primus_mcp.evaluation.rank import Ranking, rank
 from primus_mcp.inputs.regular_file import read_regular
-from primus_mcp.reports.charts.words import known
+from primus_mcp.reports.charts.words import known, plural
 from primus_mcp.reports.summary import overlay_name
 from primus_mcp.search.pareto import FrontPoint
 from primus_mcp.search.sensitivity import Sensitivity
@@ -36,7 +35,9 @@ class Swept(SweepResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportSource:
-    """`unread`: lines of the log that could not be read, `unread_sweeps`: parts of sweep.json. The documents are {} where there is none."""
+    """`unread`: lines of the log that could not be read, `unread_sweeps`: parts of sweep.json, of which `lost_clusters` are named. The
+    documents are {} where there is none.
+    """
 
     folder: Path
     records: tuple[TrialRecord, ...]
@@ -45,6 +46,16 @@ class ReportSource:
     sweeps: tuple[Swept, ...]
     front: tuple[FrontPoint, ...]
     unread_sweeps: int
+    lost_clusters: tuple[str, ...] = ()
+
+    @property
+    def left_out(self) -> list[str]:
+        """What of the out-dir a page of it does not show, and why."""
+        ends = "could not be read: broken or of another version; left out here"
+        named = f" ({', '.join(self.lost_clusters)})" if self.lost_clusters else ""
+        log = plural(self.unread, "line of the log", "lines of the log")
+        parts = plural(self.unread_sweeps, "part of sweep.json", "parts of sweep.json")
+        return [*([f"{log} {ends}."] if log else []), *([f"{parts}{named} {ends}; run the sweep again."] if parts else [])]
 
     @property
     def ranking(self) -> Ranking:
@@ -85,15 +96,22 @@ def _document(path: Path) -> Mapping[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def _read(model: type[Model], document: Mapping[str, Any], name: str) -> tuple[tuple[Model, ...], int]:
-    """(the entries of a list that are what this version writes, how many are not)."""
+def _read(model: type[Model], document: Mapping[str, Any], name: str) -> tuple[tuple[Model, ...], list[Any]]:
+    """(the entries of a list that are what this version writes, those that are not)."""
     listed = document.get(name, [])
-    entries = listed if isinstance(listed, list) else [listed]
-    found = []
-    for entry in entries:
-        with suppress(ValidationError):
+    found, lost = [], []
+    for entry in listed if isinstance(listed, list) else [listed]:
+        try:
             found.append(model.model_validate(entry))
-    return tuple(found), len(entries) - len(found)
+        except ValidationError:
+            lost.append(entry)
+    return tuple(found), lost
+
+
+def _clusters(entries: Sequence[Any]) -> tuple[str, ...]:
+    """The names that they give, each once."""
+    names = (entry.get("cluster") for entry in entries if isinstance(entry, Mapping))
+    return tuple(dict.fromkeys(name for name in names if isinstance(name, str)))
 
 
 def _record(line: bytes) -> TrialRecord | None:
@@ -109,7 +127,7 @@ def read_report(folder: Path) -> ReportSource:
     """Everything there is. Raises RunDirectoryError where there is neither a log nor a sweep."""
     log, sweep = folder / LOG_NAME, _document(folder / SWEEP_NAME)
     (sweeps, lost), (front, lost_points) = _read(Swept, sweep or {}, "sweeps"), _read(FrontPoint, sweep or {}, "front")
-    unread_sweeps = lost + lost_points + (sweep is None)
+    unread_sweeps = len(lost) + len(lost_points) + (sweep is None)
     records: list[TrialRecord] = []
     unread = 0
     try:
@@ -136,4 +154,5 @@ def read_report(folder: Path) -> ReportSource:
         sweeps=sweeps,
         front=front,
         unread_sweeps=unread_sweeps,
+        lost_clusters=_clusters(lost),
     )

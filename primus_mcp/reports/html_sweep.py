@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.best import band_text
 from primus_mcp.reports.html_parts import Figures, folded, headed, listed, number, paragraph, section, table, warnings_of
 from primus_mcp.reports.html_source import Swept
@@ -9,21 +12,27 @@ from primus_mcp.reports.page_charts import pipeline_name, sensitivity_name
 from primus_mcp.reports.rule_titles import rule_title
 from primus_mcp.reports.sweep_text import line_words, lines_of, note_text, proof_text, ties_text
 
-OTHER_ENGINE = "Priced by another version of the engine than the trials: do not compare the numbers; run the sweep again."
+OTHER_ENGINE = "Priced by another version of the engine ({}) than {}: do not compare the numbers; run the sweep again."
 _HEADS = ("place", "tokens/s/GPU", "GB", "configuration")
 
 
-def sweep_section(place: int, swept: Swept, figures: Figures, log_engine: str | None) -> str:
-    """One cluster's sweep, the `place`-th of sweep.json; `log_engine`: the version that priced the trials beside it."""
+def other_engine(results: Iterable[EvaluationResult], engine: str, *, trials: bool) -> str:
+    """That results are of another engine than the trials beside them or, where there are none, than the one that is installed."""
+    others = sorted({result.engine_version for result in results} - {engine})
+    return OTHER_ENGINE.format(", ".join(others), "the trials" if trials else "this one") if others else ""
+
+
+def sweep_section(place: int, swept: Swept, figures: Figures, engine: str, *, trials: bool) -> str:
+    """One cluster's sweep, the `place`-th of sweep.json. `engine`: see `other_engine`."""
     first = swept.best.result if swept.best else None
     proof = proof_text(swept)
     fallen = [f"{count:,} refused: {rule_title(rule)}" for rule, count in swept.counts.fallen.items()]
-    other = log_engine is not None and {one.result.engine_version for one in swept.top} - {log_engine}
     return section(
         f"Whole space: {swept.workload} on {swept.cluster}",
-        paragraph(OTHER_ENGINE, "bad") if other else "",
+        paragraph(other_engine((one.result for one in swept.top), engine, trials=trials), "bad"),
         paragraph(f"{swept.counts.size:,} combinations, {swept.counts.legal:,} legal. {proof[:1].upper()}{proof[1:]}."),
         paragraph(note_text(swept), "bad"),
+        paragraph(swept.more_nodes or ""),
         folded("why the others fell", listed(fallen)),
         _table(swept),
         paragraph(ties_text(swept), "soft"),

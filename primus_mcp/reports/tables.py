@@ -143,7 +143,7 @@ def reasons_text(
     results: Sequence[EvaluationResult], cap_gb: float, hbm_gb: float, change: str | None = None, nodes: str | None = None
 ) -> str:
     """What to print when no trial can be recommended: counts a rule, how much the closest lacks, the `change` that makes it fit, and how
-    many `nodes` would do.
+    many `nodes` are enough.
     """
     if not results:
         return "no legal trial found\n  0 tried\n  remedies: --seed-budget N above 0, or leave out --seed-only"

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from primus_mcp.cli.main import main
 from primus_mcp.errors import RunDirectoryError
 from primus_mcp.evaluation.result import EvaluationResult
 from primus_mcp.reports.html import report_html
@@ -17,6 +18,7 @@ from primus_mcp.reports.html_source import read_report
 from primus_mcp.search.pareto import FrontPoint
 from primus_mcp.search.sensitivity import Sensitivity, Swing
 from primus_mcp.search.sweep_result import SweepCounts, SweepResult, SweptTrial
+from primus_mcp.version import engine_version
 
 
 def swept(rate: float, **knobs: object) -> SweptTrial:
@@ -122,11 +124,23 @@ def test_what_is_of_another_version_is_left_out_and_told_and_the_rest_is_shown(
         place = place[key]
     place[path[-1]] = value
     page = page_of(tmp_path, content)
-    assert "1 part of sweep.json could not be read: broken or of another version; left out here; run the sweep again." in page
+    named = " (pod)" if path[:1] == ("sweeps",) and value != "not an object" else ""
+    assert f"1 part of sweep.json{named} could not be read: broken or of another version; left out here; run the sweep again." in page
     assert page.count("Whole space: mixtral on pod") == (1 if path[0] == "sweeps" else 2)
 
 
-@pytest.mark.parametrize("content", ['{"sweeps": [', "[1, 2]", "[" * 100_000, "\x00", '{"sweeps": 3}'])
+def test_what_another_engine_priced_says_so_beside_trials_and_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = page_of(tmp_path, document())
+    assert page.count("Priced by another version of the engine (1) than this one") == 2, "the sweep and the front"
+    own = json.loads(json.dumps(document()).replace('"engine_version": "1"', f'"engine_version": "{engine_version()}"'))
+    assert "another version of the engine" not in page_of(tmp_path, own)
+    own["sweeps"].append({**own["sweeps"][0], "of_a_later_version": 1})
+    page_of(tmp_path, own)
+    assert main(["report", str(tmp_path)]) == 0
+    assert "note: 1 part of sweep.json (pod) could not be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", ['{"sweeps": [ "[1, 2]", "[" * 100_000, "\x00", '{"sweeps": 3}'])
 def test_a_broken_sweep_is_refused_with_the_remedy_where_there_is_nothing_else(content: str, tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="broken or of another version; run `primus-mcp sweep` again"):
         page_of(tmp_path, content)
