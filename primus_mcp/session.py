@@ -39,6 +39,7 @@ from primus_mcp.version import engine_version
 if TYPE_CHECKING:
     from primus_mcp.inputs.cluster import TargetCluster
     from primus_mcp.inputs.workload import Workload
+    from primus_mcp.search.enough_nodes import EnoughNodes
 
 Progress = Callable[[int, int, EvaluationResult | None], None]
 SUMMARY_NAME, PLOT_NAME = "summary.json", "trials.png"
@@ -341,13 +342,18 @@ class TuningSession:
 
     @cached_property
     def more_nodes(self) -> str | None:
-        """How many nodes would do where nothing fits here, or that it is not known; None of figures that are made up."""
-        from primus_mcp.search.enough_nodes import nodes_text
+        """How many nodes are enough where nothing fits here, or that it is not known; None of figures that are made up."""
+        return self._enough_nodes.text if self._enough_nodes else None
 
-        return nodes_text(self.evaluator)
+    @cached_property
+    def _enough_nodes(self) -> EnoughNodes | None:
+        from primus_mcp.search.enough_nodes import enough_of
+
+        return enough_of(self.evaluator)
 
     def _nodes_for_pins(self) -> str:
-        return f", or more nodes: {self.more_nodes}" if self.more_nodes and "would do:" in self.more_nodes else ""
+        found = self._enough_nodes
+        return "" if found is None or found.nodes is None else f", or use more nodes: {found.text}"
 
     def compare_baseline(self, tokens_per_s_per_gpu: float | None = None, memory_gb: float | None = None) -> MeasuredComparison:
         """The workload as it is, priced even if it needs more than the margin leaves (it ran), against the user's own run of it.

@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _with_nodes(result: EvaluationResult, evaluator: Evaluator, trial: TrialConfig) -> EvaluationResult:
-    """A result that cannot run here also says how many nodes would do."""
+    """A result that cannot run here also says how many nodes are enough."""
     from primus_mcp.cli.codes import RUNNABLE
     from primus_mcp.evaluation.result import ResultWarning
     from primus_mcp.search.enough_nodes import nodes_text_for

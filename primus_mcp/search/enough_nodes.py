@@ -1,7 +1,7 @@
-"""How many nodes would do, where nothing fits: sizes by doubling, then by halving the step, each looked at with the engine's own rules and
+"""How many nodes are enough, where nothing fits: sizes by doubling, then by halving the step, each tried with the engine's own rules and
 memory at the configurations that spread a model widest.
 
-An answer is a configuration that was checked, so it holds; that fewer nodes would not do is only as sure as the looks are many.
+An answer is a configuration that was checked, so it holds; that fewer nodes are not enough is only as sure as the tries are many.
 """
 
 from __future__ import annotations
@@ -40,37 +40,51 @@ class Held:
 
     @property
     def text(self) -> str:
-        """`TP8 PP4 EP8 CP1 MBS1 GBS 512 recompute full needs 150.2 GB of 172.8`."""
+        """`TP8 PP4 EP8 CP1 VPP1 MBS1 GBS 512 recompute full, 150.2 GB of the 172.8 GB cap`."""
         c = self.config
         degrees = " ".join(f"{name.upper()}{getattr(c, name)}" for name in ("tp", "pp", "ep", "cp", "vpp", "mbs"))
         recompute = "" if c.recompute.granularity is None else f" recompute {c.recompute.granularity}"
         levers = "".join(
             [f" ETP{c.etp}" if self.moe and c.etp > 1 else "", " FSDP2" if c.use_torch_fsdp2 else "", f" FP8 {c.fp8}" if c.fp8 else ""]
         )
-        needs = f"needs {bytes_to_gb(self.memory_bytes):.1f} GB of the {bytes_to_gb(self.cap_bytes):.1f} GB cap"
-        return f"{degrees} GBS {c.gbs}{recompute}{levers} {needs}"
+        return f"{degrees} GBS {c.gbs}{recompute}{levers}, {self.memory_text}"
+
+    @property
+    def memory_text(self) -> str:
+        """What it needs and may need."""
+        return f"{bytes_to_gb(self.memory_bytes):.1f} GB of the {bytes_to_gb(self.cap_bytes):.1f} GB cap"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnoughNodes:
-    """`nodes` None: none of `tried` was found to do, and whether more would is not known."""
+    """`nodes` None: none of `tried` was found to be enough, and whether more are is not known. `present`: the nodes that there are."""
 
     nodes: int | None
     held: Held | None
     tried: tuple[int, ...]
+    present: int
 
     @property
     def text(self) -> str:
-        """One line."""
-        fewer = [size for size in self.tried if self.nodes is None or size < self.nodes]
+        """One line, of a search."""
         if self.nodes is None or self.held is None:
-            return f"how many nodes would do is not known: nothing that was looked at on {_listed(fewer)} nodes fits"
-        none = f"; nothing that was looked at on {_listed(fewer)} nodes fits" if fewer else ""
-        return f"{self.nodes} nodes would do: {self.held.text}{none}"
+            nothing = (
+                f"nothing that was tried on {_counted(self.fewer)} fits" if self.tried else f"{MAX_NODES:,} are the most that are tried"
+            )
+            return f"it is not known how many nodes are enough: {nothing}"
+        if self.nodes == self.present:
+            return f"{'this node is' if self.nodes == 1 else f'these {self.nodes:,} nodes are'} enough: {self.held.text}"
+        none_fits = f"; nothing that was tried on {_counted(self.fewer)} fits" if self.fewer else ""
+        return f"{_counted([self.nodes])} are enough: {self.held.text}{none_fits}"
+
+    @property
+    def fewer(self) -> list[int]:
+        """Sizes that were tried and are not enough."""
+        return sorted(size for size in self.tried if self.nodes is None or size < self.nodes)
 
 
-def _listed(sizes: list[int]) -> str:
-    return ", ".join(f"{size:,}" for size in sorted(sizes))
+def _counted(sizes: list[int]) -> str:
+    return f"{', '.join(f'{size:,}' for size in sizes)} node{'' if sizes == [1] else 's'}"
 
 
 class _Looks:
@@ -95,7 +109,7 @@ class _Looks:
         return Held(config=legality.config, moe=moe, memory_bytes=memory.device_bytes, cap_bytes=cap)
 
 
-def _fewest(start: int, held_at: Callable[[int], Held | None], looks: _Looks) -> EnoughNodes:
+def _fewest(present: int, start: int, held_at: Callable[[int], Held | None], looks: _Looks) -> EnoughNodes:
     """Doubles `start` until something is held, then halves the step to the last size where nothing was."""
     tried: dict[int, Held | None] = {}
     size = start
@@ -105,13 +119,13 @@ def _fewest(start: int, held_at: Callable[[int], Held | None], looks: _Looks) ->
             break
         size *= 2
     if tried.get(size) is None:
-        return EnoughNodes(nodes=None, held=None, tried=tuple(tried))
+        return EnoughNodes(nodes=None, held=None, tried=tuple(tried), present=present)
     low = size // 2 if size > start else size
     while size - low > 1 and looks.left > 0:
         middle = (low + size) // 2
         tried[middle] = held_at(middle)
         low, size = (low, middle) if tried[middle] is not None else (middle, size)
-    return EnoughNodes(nodes=size, held=tried[size], tried=tuple(tried))
+    return EnoughNodes(nodes=size, held=tried[size], tried=tuple(tried), present=present)
 
 
 def _on(cluster: Cluster, nodes: int) -> Cluster:
@@ -142,31 +156,32 @@ def enough_nodes(rules: Rules, *, start: int | None = None) -> EnoughNodes:
                 return held
         return None
 
-    return _fewest(2 * rules.cluster.num_nodes if start is None else start, held_at, looks)
+    here = rules.cluster.num_nodes
+    return _fewest(here, 2 * here if start is None else start, held_at, looks)
 
 
 def enough_nodes_for(rules: Rules, trial: TrialConfig) -> EnoughNodes:
     """The same for one configuration as it is: more nodes only add replicas, over which optimizer states spread."""
-    looks, lifted = _Looks(LOOKS), replace(rules, allow_policy=True)
-    return _fewest(2 * rules.cluster.num_nodes, lambda nodes: looks.held(replace(lifted, cluster=_on(rules.cluster, nodes)), trial), looks)
+    looks, lifted, here = _Looks(LOOKS), replace(rules, allow_policy=True), rules.cluster.num_nodes
+    return _fewest(here, 2 * here, lambda nodes: looks.held(replace(lifted, cluster=_on(rules.cluster, nodes)), trial), looks)
 
 
-def nodes_text(evaluator: Evaluator) -> str | None:
-    """How many nodes would do where nothing was found that fits, the present ones included; None of an evaluator whose memory is not the
-    engine's own.
+def enough_of(evaluator: Evaluator) -> EnoughNodes | None:
+    """How many nodes are enough where nothing was found that fits, the present ones included; None of an evaluator whose memory is not
+    the engine's own.
     """
     if not isinstance(evaluator, MemoryRealEvaluator):
         return None
-    here = evaluator.cluster.num_nodes
-    found = enough_nodes(evaluator.rules, start=here)
-    return f"these nodes would do: {found.held.text}" if found.held is not None and found.nodes == here else found.text
+    return enough_nodes(evaluator.rules, start=evaluator.cluster.num_nodes)
 
 
 def nodes_text_for(evaluator: Evaluator, trial: TrialConfig) -> str | None:
-    """How many nodes would do for a configuration that is illegal or does not fit; where no number does, what other settings need."""
+    """How many nodes are enough for a configuration that is illegal or does not fit; where no number is, for other settings."""
     if not isinstance(evaluator, MemoryRealEvaluator):
         return None
     own = enough_nodes_for(evaluator.rules, trial)
-    if own.nodes is not None:
-        return f"with these settings {own.text}"
-    return f"with these settings no more nodes were found to do; with others {nodes_text(evaluator)}"
+    if own.nodes is not None and own.held is not None:
+        not_on = f", not on {_counted(own.fewer)}" if own.fewer else ""
+        return f"this configuration fits on {_counted([own.nodes])} ({own.held.memory_text}){not_on}"
+    tried = f" (up to {max(own.tried):,} were tried)" if own.tried else ""
+    return f"more nodes do not help this configuration{tried}; with other settings {enough_nodes(evaluator.rules, start=own.present).text}"

@@ -211,7 +211,7 @@ class Sweep:
     def _more_nodes(self) -> str:
         """For a space in which nothing fits."""
         if self.where.text or self._only is not None:
-            return "how many nodes would do is not known: only of a search without conditions, in which every knob moves, it is looked for"
+            return "it is not known how many nodes are enough: no condition and no choice of axes may limit the sweep that is asked"
         return enough_nodes(self.evaluator.rules).text
 
     def _result(self, stopped: str | None, gap_at: float, left: int, wall_s: float, cpu_s: float) -> SweepResult:

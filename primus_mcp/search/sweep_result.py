@@ -58,7 +58,7 @@ class SweepResult(_Record):
     ties: int = Field(description="configurations found as fast as the optimum, itself included")
     recommended: int | None = Field(description="place in `top` of the configuration to run, which may avoid a memory risk")
     note: str | None = Field(description="why the recommendation is not the first, or that it is at risk")
-    more_nodes: str | None = Field(default=None, description="where nothing fits: how many nodes would do, or that it is not known")
+    more_nodes: str | None = Field(default=None, description="where nothing fits: how many nodes are enough, or that it is not known")
     checked_points: int = Field(description="random configurations whose legality was compared with the rules asked one by one")
     disagreements: list[str] = Field(description="those that differed; empty means the count of the space is right there")
     where: str

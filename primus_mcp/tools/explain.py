@@ -117,7 +117,7 @@ def _sensitivity(
 
 
 def _nodes(session: TuningSession, trial: TrialConfig, result: EvaluationResult) -> list[str]:
-    """How many nodes would do for a trial that does not fit."""
+    """How many nodes are enough for a trial that does not fit."""
     text = nodes_text_for(session.evaluator, trial) if result.within_margin is False else None
     return [f"nodes: {text}"] if text else []
 

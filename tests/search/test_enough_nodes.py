@@ -1,4 +1,4 @@
-"""How many nodes would do, where nothing fits."""
+"""How many nodes are enough, where nothing fits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 import primus_mcp
 from primus_mcp.evaluation.evaluators import FullEvaluator
-from primus_mcp.search.enough_nodes import enough_nodes, enough_nodes_for, nodes_text, nodes_text_for
+from primus_mcp.inputs.cluster_file import MAX_NODES
+from primus_mcp.search.enough_nodes import enough_nodes, enough_nodes_for, enough_of, nodes_text_for
 from primus_mcp.search.sweep import sweep
 from primus_mcp.space.adapted import adapt_baseline
 from primus_mcp.space.knobs import TrialConfig
@@ -50,20 +51,29 @@ def test_of_one_configuration_more_nodes_spread_the_optimizer_states_and_nothing
     states = enough_nodes_for(problem.rules, TrialConfig(tp=4, pp=1, mbs=1, recompute_granularity="full"))
     assert states.nodes is not None and states.held is not None and states.held.config.tp == 4
     activations = enough_nodes_for(problem.rules, TrialConfig(tp=8, pp=1, mbs=32))
-    assert activations.nodes is None and activations.text.startswith("how many nodes would do is not known")
+    assert activations.nodes is None and activations.text.startswith("it is not known how many nodes are enough")
 
 
 def test_where_other_settings_do_on_the_same_nodes_no_more_are_asked_for() -> None:
     problem = _problem("llama3.1_70B", "mi300x", 1)
     text = nodes_text_for(problem.evaluator, TrialConfig(tp=8, pp=1, mbs=32))
-    assert text is not None and "with others these nodes would do: TP8" in text
+    said = "more nodes do not help this configuration (up to 256 were tried); with other settings this node is enough: TP8"
+    assert text is not None and text.startswith(said)
 
 
 def test_what_no_size_holds_is_said_to_be_unknown() -> None:
     pins = {"tp": 1, "pp": 1, "use_torch_fsdp2": False}
-    text = nodes_text(_problem("llama3.1_405B", "mi300x", 1, pins=pins).evaluator)
-    assert text is not None and text.startswith("how many nodes would do is not known: nothing that was looked at on 1, 2, 4,")
+    found = enough_of(_problem("llama3.1_405B", "mi300x", 1, pins=pins).evaluator)
+    said = "it is not known how many nodes are enough: nothing that was tried on 1, 2, 4,"
+    assert found is not None and found.nodes is None and found.text.startswith(said)
+
+
+def test_a_cluster_of_the_most_nodes_has_no_larger_one_to_try() -> None:
+    problem = _problem("llama3.1_70B", "mi300x", MAX_NODES)
+    assert enough_nodes(problem.rules).tried == ()
+    text = nodes_text_for(problem.evaluator, TrialConfig(tp=3))
+    assert text is not None and text.startswith("more nodes do not help this configuration; with other settings")
 
 
 def test_figures_that_are_made_up_say_nothing_of_nodes() -> None:
-    assert nodes_text(_problem("llama3.1_405B", "mi300x", 1, mode="dry").evaluator) is None
+    assert enough_of(_problem("llama3.1_405B", "mi300x", 1, mode="dry").evaluator) is None

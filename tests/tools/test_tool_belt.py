@@ -247,14 +247,15 @@ def test_the_guide_and_the_instructions_are_there() -> None:
     assert "{{" not in prompt_text("instructions")
 
 
-def test_where_nothing_fits_every_answer_says_how_many_nodes_would_do(tmp_path: Path) -> None:
+def test_where_nothing_fits_every_answer_says_how_many_nodes_are_enough(tmp_path: Path) -> None:
     problem = resolve(resolve_workload("mixtral_8x22B_v0.1"), resolve_cluster("mi300x", nodes=1))
     session = TuningSession.open(problem.workload, problem.target, problem.evaluator, tmp_path / "run")
     belt: Belt = bind(ToolContext(session=session))
-    told = "2 nodes would do: TP8 PP2"
+    told = "2 nodes are enough: TP8 PP2"
     trial = belt["evaluate_simulate"]({"tp": 8, "recompute_granularity": "full", "mbs": 1})
     assert trial.verdict == "too large"
-    assert any("nodes would do: TP8" in line for line in belt["explain_trial"](trial.trial_id).bottlenecks)
+    bottlenecks = belt["explain_trial"](trial.trial_id).bottlenecks
+    assert any(line.startswith("nodes: more nodes do not help") and told in line for line in bottlenecks)
     assert told in belt["seed_trials"]().next
     assert told in belt["sweep"]().next
     with pytest.raises(InputError, match=told):
