@@ -140,7 +140,7 @@ def test_what_another_engine_priced_says_so_beside_trials_and_alone(tmp_path: Pa
     assert "note: 1 part of sweep.json (pod) could not be read" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("content", ['{"sweeps": [ "[1, 2]", "[" * 100_000, "\x00", '{"sweeps": 3}'])
+@pytest.mark.parametrize("content", ['{"sweeps": [', "[1, 2]", "[" * 100_000, "\x00", '{"sweeps": 3}'])
 def test_a_broken_sweep_is_refused_with_the_remedy_where_there_is_nothing_else(content: str, tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="broken or of another version; run `primus-mcp sweep` again"):
         page_of(tmp_path, content)
