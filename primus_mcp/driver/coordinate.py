@@ -17,7 +17,7 @@ import numpy as np
 
 from primus_mcp.driver.forecast import corrected, flat_parts, forecast, nearness
 from primus_mcp.driver.loop import MIN_GAIN, Nobody, Observer, SearchEnd, stop_reason
-from primus_mcp.driver.shapes import SELECTIVE, Column, knobs_of_shape, shape_of, shapes_of
+from primus_mcp.driver.shapes import SELECTIVE, Column, batch_of, knobs_of_shape, shape_of, shapes_of
 from primus_mcp.errors import InputError, UnknownFigureError
 from primus_mcp.evaluation.rank import is_candidate
 from primus_mcp.session import TuningSession
@@ -145,7 +145,7 @@ class _Search:
             parts, now = flat_parts(), math.inf
         else:
             base, parts, now = self.shape(best), best.result.time_breakdown, best.result.iteration_ms or math.inf
-        gbs = self.session.workload.baseline.gbs
+        gbs = batch_of(self.session)
         times = forecast(parts, base, self.shapes, gbs=gbs, node=self.node, gap=self.gap)
         return corrected(times, self._ratios(best, parts, base, gbs)), now
 

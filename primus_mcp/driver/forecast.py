@@ -1,5 +1,8 @@
 """What an iteration would take in another shape, from the parts of a priced one: a rule of thumb for the order of trials, never a result.
 
+The figures below are of the search, not of the engine: no answer holds one of them, a wrong one costs trials and never a number. So they
+stand here, and not in the catalogue, whose every change makes a new engine.
+
 Each part of the incumbent's iteration is scaled by what the shape changes in it; what has been priced since corrects the forecast around
 it. So a step is expected to gain no more than the bottleneck that it relieves.
 """
@@ -18,18 +21,25 @@ _HEAD = ("output_layer", "loss", "mtp_projection", "embedding")
 """On one stage only: the deeper the pipeline, the larger their share of that stage."""
 _SCALED = {*_DP, *_HEAD, "tp", "cp", "a2a", "host", "pipeline_p2p", "bubble", "recompute"}
 TP_SHARE, CP_SHARE, EP_SHARE = 0.06, 0.03, 0.05
-"""Cost of a step of TP, CP, EP where the incumbent has none to scale, as a share of its work."""
-RECOMPUTE_SHARE, SELECTIVE_SHARE = 0.3, 0.02
+"""Cost of a step of TP, CP, EP where the incumbent has none to scale, as a share of its work. Only used until a trial with that degree is
+priced, which then scales instead; large enough that a degree is not tried for nothing, small enough that it is tried."""
+RECOMPUTE_SHARE = 0.3
+"""Of the work, where all layers run their forward pass twice: a third of its FLOPs, less the head, which does not."""
+SELECTIVE_SHARE = 0.02
+"""The same of attention's core alone, which is a few percent of a layer at usual sequence lengths."""
 SPLIT_BUBBLE = (1.0, 0.4, 0.25, 0.6)
-"""What is left of the bubble of 1F1B, by schedule."""
+"""What is left of the bubble (F + B) (PP - 1) of 1F1B, by schedule (SCHEDULES): zero bubble leaves F + B - 2 W, about a third, and what its
+optimizer step adds; the V order less; the V order with half the memory waits again."""
 NARROW = 0.03
-"""Loss of GEMM efficiency by a doubling of TP or a halving of the tokens of a micro-batch on a GPU."""
+"""Loss of GEMM efficiency by a doubling of TP or a halving of the tokens of a micro-batch on a GPU: tiles of narrow GEMMs fill worse."""
 REACH = {"tp": 1.5, "pp": 1.0, "ep": 1.5, "cp": 1.5, "mbs": 0.7, "vpp": 0.4, "recompute": 0.7, "schedule": 1.0}
-"""How fast a correction fades with the distance, in doublings (recompute: shares, schedule: a change)."""
+"""How fast a correction fades with the distance, in doublings (recompute: shares, schedule: a change). Degrees that move traffic to other
+links fade fastest; VPP, which changes the bubble alone, slowest."""
 SELECTIVE_AT = 0.1
-"""Where selective recompute stands among shares of layers, for distances."""
+"""Where selective recompute stands among shares of layers, for distances: near none."""
 DOUBT = 0.35
-"""Weight of the uncorrected forecast beside trials, of which one of the shape itself has 1."""
+"""Weight of the uncorrected forecast beside trials, of which one of the shape itself has 1: a single near trial outweighs the forecast, a
+far one does not."""
 
 
 def flat_parts() -> Parts:

@@ -70,10 +70,17 @@ def _shares(schedule: str, granularities: tuple[Any, ...]) -> list[float]:
     return [*RECOMPUTED, *([SELECTIVE] if "selective" in granularities else [])]
 
 
+def batch_of(session: TuningSession) -> int:
+    """Sequences an iteration of every shape: the pinned batch, else the workload's own."""
+    pinned = session.pins.get("gbs")
+    return pinned if isinstance(pinned, int) else session.workload.baseline.gbs
+
+
 def shapes_of(session: TuningSession) -> Shapes:
     """Every shape that fills the cluster and keeps the batch, of the values that axes and pins allow."""
     workload, cluster = session.workload, session.target.cluster
     axes = legal_axes(workload, cluster, axes=session.target.axes.model_dump(), pins=session.pins)
+    gbs = batch_of(session)
     own, layers, world = workload.baseline, workload.architecture.num_layers, cluster.world_size
     free_vpp = len(axes["vpp"]) > 1 or own.pp == 1
     granularities = axes["recompute_granularity"]
@@ -84,7 +91,7 @@ def shapes_of(session: TuningSession) -> Shapes:
             continue
         dp = world // (tp * pp * cp)
         for mbs, schedule in product(_numbers(axes["mbs"]), schedules if pp > 1 else ["auto"]):
-            if own.gbs % (mbs * dp):
+            if gbs % (mbs * dp):
                 continue
             depths = [vpp for vpp in VIRTUAL[schedule] if pp * vpp <= layers] if pp > 1 and free_vpp else [1 if pp == 1 else own.vpp]
             shares = [share_of(own, layers)] if len(granularities) == 1 else _shares(schedule, granularities)

@@ -4,7 +4,8 @@ Of a micro-batch on a pipeline stage: FLOPs, a fixed cost a layer, exchanges of 
 and the optimizer. Peaks and link speeds are the data sheets': none of the engine's calibrated rates is read, so the order does not hang on
 them. It is right about which effects are large and 10-30% off about how large. The shares below are judgement, chosen so that the order
 of the ten cases of benchmarks/search_quality.py comes out right; its `--held-out` cases had no say, but for one
-(Qwen2.5 72B).
+(Qwen2.5 72B). They stand here and not in the catalogue, whose every change makes a new engine: they decide no number, only what is tried
+first, and a wrong one costs trials.
 """
 
 from __future__ import annotations

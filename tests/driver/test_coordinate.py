@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from driver_cases import open_session
 
+import primus_mcp
 from primus_mcp.driver.coordinate import coordinate_search
 from primus_mcp.driver.forecast import corrected, forecast, nearness
 from primus_mcp.driver.shapes import Shapes, shapes_of
 from primus_mcp.driver.stage import run_coordinate_stage
 from primus_mcp.evaluation.rank import is_candidate
+from primus_mcp.session import TuningSession
 from primus_mcp.trials.journal import Round
 
 BASE = {"tp": 2.0, "pp": 4.0, "ep": 8.0, "cp": 2.0, "mbs": 2.0, "vpp": 2.0, "recompute": 1.0, "schedule": 0.0, "dp": 4.0}
@@ -98,3 +100,11 @@ def test_what_was_priced_corrects_the_forecast_near_it_and_hardly_far_from_it() 
     assert factor(one(tp=8.0, pp=1.0, ep=1.0, cp=1.0)) < 1.05
     assert nearness(one(), BASE)[0] == 1.0
     assert corrected(np.array([1.0]), [])[0] == 1.0
+
+
+def test_a_pinned_batch_is_the_one_of_every_shape(tmp_path: Path) -> None:
+    problem = primus_mcp.problem("llama3.1_8B", "mi300x", nodes=1, pins={"gbs": 24}, gemm_backend="roofline")
+    session = TuningSession.open(problem.workload, problem.target, problem.evaluator, tmp_path, pins=problem.rules.pins)
+    shapes = shapes_of(session)
+    assert len(shapes.dp) and all(24 % (mbs * dp) == 0 for mbs, dp in zip(shapes.mbs, shapes.dp, strict=True))
+    assert {3 * mbs * dp for mbs, dp in zip(shapes.mbs, shapes.dp, strict=True)} & {24.0}, "sizes that the workload's own batch lacks"
