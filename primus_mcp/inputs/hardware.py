@@ -32,7 +32,7 @@ class SoftwareProfile:
     grouped_gemm_efficiency: float
     launch_s: float
     figures: Mapping[str, float]
-    """Further named rates (seconds, fractions) that formulas look up by name; every key is documented in docs/performance.md."""
+    """Further named rates (seconds, fractions) that formulas look up by name; every one has its source in catalog/hardware."""
     sources: Mapping[str, str]
     since: str = ""
     """Year and month of the first software it stands for; empty: its date."""

@@ -94,7 +94,7 @@ def exports(workload: Workload, trial: TrialConfig) -> tuple[str, ...]:
     return (
         *(f"export {name}={value}" for name, value in variables.items()),
         "# then pass " + " ".join(f"--{key.replace('_', '-')} {value}" for key, value in batch.items()),
-        f"{TRAINER_FLAGS}" + " ".join(f"--{key} {shlex.quote(str(value))}" for key, value in flags.items()),
+        TRAINER_FLAGS + " ".join(f"--{key} {shlex.quote(str(value))}" for key, value in flags.items()),
     )
 
 

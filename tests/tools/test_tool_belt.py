@@ -255,7 +255,7 @@ def test_where_nothing_fits_every_answer_says_how_many_nodes_are_enough(tmp_path
     trial = belt["evaluate_simulate"]({"tp": 8, "recompute_granularity": "full", "mbs": 1})
     assert trial.verdict == "too large"
     bottlenecks = belt["explain_trial"](trial.trial_id).bottlenecks
-    assert any(line.startswith("nodes: this configuration fits on 4 nodes (") for line in bottlenecks)
+    assert any(line.startswith("nodes: this configuration fits on ") for line in bottlenecks)
     assert told in belt["seed_trials"]().next
     assert told in belt["sweep"]().next
     with pytest.raises(InputError, match=told):

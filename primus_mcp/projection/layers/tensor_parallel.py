@@ -94,7 +94,7 @@ def _row(rates: Rates, settings: LayerSettings, elements: float, closer: Piece |
     return forward, [_Transfer(rates.all_gather_s(elements * element_bytes, settings.tp, 1), 0.0, closer.backward_s)]
 
 
-def _piece(settings: LayerSettings, traffic: _Traffic, module: str | None) -> Piece:
+def _piece(settings: LayerSettings, traffic: _Traffic, module: str | None = None) -> Piece:
     forward, backward = traffic
     user_buffers = settings.tp_comm_overlap and settings.sequence_parallel
     return Piece(
@@ -120,8 +120,8 @@ def tensor_parallel(
     quantized: bool = True,
     gathers_again: bool = True,
 ) -> list[Piece]:
-    """Traffic of one block of T w elements, w the hidden size unless `width` says less (latents): column-parallel `readers` of it, and
-    the row-parallel `closer` that sums over TP.
+    """Traffic of one block of T w elements, w the hidden size unless `width` says otherwise (latents, both inputs of an MTP depth):
+    column-parallel `readers` of it, and the row-parallel `closer` that sums over TP.
 
     - sequence parallel, forward: all-gather before the readers, reduce-scatter after the closer. Backward: all-gather before the
       closer; all-gather of the saved input beside the readers' input gradient, reduce-scatter of it beside their weight gradient.
@@ -148,13 +148,13 @@ def tensor_parallel(
     return [_piece(settings, (forward, [*column[1], *row[1], *(agreed if closer else [])]), module)]
 
 
-def shard_gathered(rates: Rates, arch: Architecture, settings: LayerSettings, width: float, module: str | None = None) -> list[Piece]:
+def shard_gathered(rates: Rates, arch: Architecture, settings: LayerSettings, width: float) -> list[Piece]:
     """A tensor of T / TP rows and `width` columns gathered outside any linear, its gradients summed into shards; BF16, felt whole."""
     if settings.tp == 1 or not settings.sequence_parallel:
         return []
     size_bytes = settings.tokens(arch) * width * BF16_BYTES
     forward = [_Transfer(rates.all_gather_s(size_bytes, settings.tp, 1), 0.0, 0.0)]
-    return [_piece(settings, (forward, [_Transfer(rates.reduce_scatter_s(size_bytes, settings.tp, 1), 0.0, 0.0)]), module)]
+    return [_piece(settings, (forward, [_Transfer(rates.reduce_scatter_s(size_bytes, settings.tp, 1), 0.0, 0.0)]))]
 
 
 def columns_gathered(
@@ -170,7 +170,7 @@ def columns_gathered(
     backward = [_Transfer(rates.reduce_scatter_s(size_bytes, settings.tp, 1), 0.0, 0.0)] if sums else []
     join_s = rates.pass_s(2 * size_bytes)
     return [
-        _piece(settings, ([_Transfer(rates.all_gather_s(size_bytes, settings.tp, 1), 0.0, 0.0)], backward), None),
+        _piece(settings, ([_Transfer(rates.all_gather_s(size_bytes, settings.tp, 1), 0.0, 0.0)], backward)),
         Piece(name=name, forward_s=join_s, backward_s=join_s if sums else 0.0),
     ]
 
@@ -180,7 +180,7 @@ def shard_taken(rates: Rates, arch: Architecture, settings: LayerSettings, width
     if settings.tp == 1 or not settings.sequence_parallel:
         return []
     gather_s = rates.all_gather_s(settings.tokens(arch) * width * BF16_BYTES, settings.tp, 1)
-    return [_piece(settings, ([], [_Transfer(gather_s, 0.0, 0.0)]), None)]
+    return [_piece(settings, ([], [_Transfer(gather_s, 0.0, 0.0)]))]
 
 
 _SUMMING_PASSES = 4

@@ -80,7 +80,7 @@ class RooflineGemm:
     tc = 2 m n k batch (1 + K0/k) / (S' u),  u = (w / ceil w)^x,  w = batch ceil(m/tile_m) ceil(n/tile_n) / CUs
     tb = batch ((m k + k n) e + m n o) / (eff W)
     S' makes t(8192^3) equal the sustained rate S of the catalogue. tile, K0, x, p are figures of the software profile.
-    Source: fits to micro-benchmarks (docs/performance.md, GEMM). Known error: mean 7% on 1,140
+    Source: fits to micro-benchmarks (catalog/hardware, `gemm_*`). Known error: mean 7% on 1,140
     tuned MI355X shapes (bf16, fp8), 2% on long A100 and 5% on long B200 GEMMs; 25% slow below 0.4 ms on B200 (burst clock).
     """
 
