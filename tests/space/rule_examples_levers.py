@@ -182,6 +182,19 @@ EXAMPLES = [
         mended_trial={"fp8": "hybrid"},
     ),
     Example("fp8-gpu", ("hybrid", "a100", "312"), gpu="a100", trial={"fp8": "hybrid"}, mended_gpu="h100"),
+    Example(
+        "F21",
+        ("blockwise", "mi355x", "TP is 2"),
+        arguments={"enable_primus_turbo": True, "fp8": "e4m3", "fp8_recipe": "blockwise"},
+        trial={"tp": 2},
+        mended_trial={"tp": 1},
+    ),
+    Example(
+        "F21",
+        ("enable_primus_turbo true", "blockwise"),
+        arguments={"fp8": "e4m3", "fp8_recipe": "blockwise"},
+        mended_gpu="h100",
+    ),
     Example("F11", ("32-element", "mi300x"), gpu="mi300x", trial={"fp8": "mxfp8"}, mended_gpu="mi355x"),
     Example(
         "F12", ("TP 8", "1793", "16"), arguments={"ffn_hidden_size": 14344}, trial={"tp": 8, "fp8": "hybrid"}, mended_trial={"fp8": "none"}

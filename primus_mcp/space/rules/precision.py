@@ -122,6 +122,22 @@ def _mxfp8_gpu(case: Case) -> str | None:
     return None
 
 
+@book.hard(
+    "F21",
+    "ROCm/TransformerEngine@030b7921:transformer_engine/pytorch/quantization.py:103-105",
+    "on AMD GPUs blockwise FP8 is Primus-Turbo's alone: TransformerEngine has none there",
+)
+def _blockwise_amd(case: Case) -> str | None:
+    """Primus lifts TransformerEngine's refusal where it puts Primus-Turbo in (backends/megatron/patches/turbo/fp8_patches.py), so at TP 1."""
+    c, turbo_on = case.config, bool(case.arguments.get("enable_primus_turbo"))
+    if case.cluster.gpu.vendor != "amd" or c.fp8 is None or c.fp8_recipe != "blockwise" or (c.tp == 1 and turbo_on):
+        return None
+    why = f"TP 1, TP is {c.tp}" if c.tp > 1 else "enable_primus_turbo true, it is false"
+    return (
+        f"fp8 {c.fp8} with fp8_recipe blockwise on {case.cluster.gpu.name} needs {why}; set fp8 delayed or none, or fp8_recipe tensorwise"
+    )
+
+
 def linear_widths(case: Case) -> list[tuple[str, int]]:
     """Input and output widths of the FP8 linears on one TP rank (weights [out, in], elements)."""
     arch, c = case.arch, case.config
