@@ -199,7 +199,8 @@ EXAMPLES = [
     Example(
         "F12", ("TP 8", "1793", "16"), arguments={"ffn_hidden_size": 14344}, trial={"tp": 8, "fp8": "hybrid"}, mended_trial={"fp8": "none"}
     ),
-    Example("F13", ("TP 1", "14352", "32"), arguments={"ffn_hidden_size": 14352}, trial={"fp8": "mxfp8"}, mended_trial={"fp8": "hybrid"}),
+    Example("F13", ("14400", "128"), arguments={"ffn_hidden_size": 14400}, trial={"fp8": "mxfp8"}, mended_gpu="b200"),
+    Example("F13", ("TP 1", "14352", "128"), arguments={"ffn_hidden_size": 14352}, trial={"fp8": "mxfp8"}, mended_trial={"fp8": "hybrid"}),
     Example(
         "F18",
         ("hybrid", "stage 1"),

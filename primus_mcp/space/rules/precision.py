@@ -11,6 +11,8 @@ _VALIDATION = "backends/megatron/patches/args/rocm_arg_validation.py"
 FP8_WIDTH = 16
 FP8_ROWS = 8
 MXFP8_WIDTH = 32
+MXFP8_DEPTH_AMD = 128
+EXPERT_WIDTH = "expert FFN / ETP"
 FP4_RECIPES = ("nvfp4", "mxfp4")
 
 
@@ -128,7 +130,7 @@ def _mxfp8_gpu(case: Case) -> str | None:
     "on AMD GPUs blockwise FP8 is Primus-Turbo's alone: TransformerEngine has none there",
 )
 def _blockwise_amd(case: Case) -> str | None:
-    """Primus lifts TransformerEngine's refusal where it puts Primus-Turbo in (backends/megatron/patches/turbo/fp8_patches.py), so at TP 1."""
+    """Primus lifts that refusal where it puts Primus-Turbo in, so at TP 1 (backends/megatron/patches/turbo/fp8_patches.py)."""
     c, turbo_on = case.config, bool(case.arguments.get("enable_primus_turbo"))
     if case.cluster.gpu.vendor != "amd" or c.fp8 is None or c.fp8_recipe != "blockwise" or (c.tp == 1 and turbo_on):
         return None
@@ -155,7 +157,7 @@ def linear_widths(case: Case) -> list[tuple[str, int]]:
         widths.append(("FFN / TP", arch.ffn_hidden_size // c.tp))
     if arch.experts is not None and arch.is_moe:
         if c.grouped_gemm != "legacy":
-            widths.append(("expert FFN / ETP", arch.experts.expert_ffn_hidden_size // c.etp))
+            widths.append((EXPERT_WIDTH, arch.experts.expert_ffn_hidden_size // c.etp))
         if arch.experts.shared_expert_ffn_hidden_size:
             widths.append(("shared-expert FFN / TP", arch.experts.shared_expert_ffn_hidden_size // c.tp))
     return widths
@@ -175,14 +177,24 @@ def _fp8_shapes(case: Case) -> str | None:
     return None
 
 
-@book.hard("F13", engine("tensor/mxfp8_tensor.py:124-133"), "mxfp8 linears: both dims are multiples of 32")
+@book.hard(
+    "F13",
+    engine("tensor/mxfp8_tensor.py:124-133"),
+    "mxfp8 linears: both dims are multiples of 32, of 128 in TransformerEngine on AMD GPUs",
+)
 def _mxfp8_shapes(case: Case) -> str | None:
+    """Every width is the depth of a GEMM in one direction, which ROCm's TransformerEngine takes in multiples of 128 only
+    (ROCm/TransformerEngine common/gemm/rocm_gemm.cu, cublas_gemm; pull request 642 would halve that).
+    """
     c = case.config
     if c.fp8 is None or c.fp8_recipe != "mxfp8":
         return None
+    amd, turbo_experts = case.cluster.gpu.vendor == "amd", c.grouped_gemm == "turbo"
     for name, width in linear_widths(case):
-        if width % MXFP8_WIDTH:
-            return f"mxfp8 at TP {c.tp}: {name} {width} is not a multiple of {MXFP8_WIDTH}"
+        own = turbo_experts if name == EXPERT_WIDTH else c.turbo_gemm
+        unit = MXFP8_DEPTH_AMD if amd and not own else MXFP8_WIDTH
+        if width % unit:
+            return f"mxfp8 at TP {c.tp}: {name} {width} is not a multiple of {unit}"
     return None
 
 
