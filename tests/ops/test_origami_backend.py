@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from primus_mcp.errors import InputError
+from primus_mcp.errors import InputError, UnknownFigureError
 from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.hardware import Precision
 from primus_mcp.projection.ops.backend import gemm_model, origami_is_installed
@@ -47,6 +47,12 @@ def test_no_origami_gemm_beats_the_peak() -> None:
     model = gemm_model(cluster, "origami")
     for shape in ((8192, 8192, 8192), (16_384, 16_384, 16_384), (4096, 28_672, 8192)):
         assert 2 * shape[0] * shape[1] * shape[2] / model.seconds(*shape, "fp8") < cluster.gpu.peak_flops["fp8"]
+
+
+def test_a_precision_without_units_is_an_unknown_figure_as_by_the_roofline() -> None:
+    for backend in ("origami", "roofline"):
+        with pytest.raises(UnknownFigureError, match=r"fp8.*known: bf16"):
+            gemm_model(make_cluster("mi250x"), backend).seconds(8192, 8192, 8192, "fp8")
 
 
 def test_fp4_is_the_roofline_s() -> None:

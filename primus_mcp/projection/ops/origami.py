@@ -7,7 +7,7 @@ from typing import Any
 
 from primus_mcp.errors import InputError
 from primus_mcp.inputs.hardware import Cluster, Precision
-from primus_mcp.projection.ops.gemm import REFERENCE_SIDE, RooflineGemm, memoised, sustained_flops
+from primus_mcp.projection.ops.gemm import REFERENCE_SIDE, RooflineGemm, memoised, peak_flops, sustained_flops
 from primus_mcp.units import GHZ
 
 Tile = tuple[int, int, int]
@@ -88,7 +88,8 @@ class OrigamiGemm:
         return float(best.latency / (self._hardware.compute_clock_ghz * GHZ))
 
     def _at_most_peak_s(self, m: int, n: int, k: int, precision: Precision, batch: int) -> float:
-        floor_s = 2 * m * n * k * batch / self._cluster.gpu.peak_flops[precision]
+        boost_flops = peak_flops(self._cluster, precision) / self._cluster.clock_ratio
+        floor_s = 2 * m * n * k * batch / boost_flops
         return max(self.raw_seconds(m, n, k, precision, batch), floor_s)
 
     def _correction(self, precision: Precision) -> float:
