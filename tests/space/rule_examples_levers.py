@@ -184,14 +184,15 @@ EXAMPLES = [
     Example("fp8-gpu", ("hybrid", "a100", "312"), gpu="a100", trial={"fp8": "hybrid"}, mended_gpu="h100"),
     Example(
         "F21",
-        ("blockwise", "mi355x", "TP is 2"),
-        arguments={"enable_primus_turbo": True, "fp8": "e4m3", "fp8_recipe": "blockwise"},
+        ("blockwise at TP 2 on mi355x needs TP 1",),
+        arguments={"enable_primus_turbo": True, "use_turbo_gemm": True, "fp8": "e4m3", "fp8_recipe": "blockwise"},
         trial={"tp": 2},
         mended_trial={"tp": 1},
     ),
     Example(
         "F21",
-        ("enable_primus_turbo true", "blockwise"),
+        ("enable_primus_turbo true", "use_turbo_gemm true", "use_turbo_grouped_gemm true"),
+        "moe",
         arguments={"fp8": "e4m3", "fp8_recipe": "blockwise"},
         mended_gpu="h100",
     ),

@@ -130,13 +130,20 @@ def _mxfp8_gpu(case: Case) -> str | None:
     "on AMD GPUs blockwise FP8 is Primus-Turbo's alone: TransformerEngine has none there",
 )
 def _blockwise_amd(case: Case) -> str | None:
-    """Primus lifts that refusal where it puts Primus-Turbo in, so at TP 1 (backends/megatron/patches/turbo/fp8_patches.py)."""
-    c, turbo_on = case.config, bool(case.arguments.get("enable_primus_turbo"))
-    if case.cluster.gpu.vendor != "amd" or c.fp8 is None or c.fp8_recipe != "blockwise" or (c.tp == 1 and turbo_on):
+    """Primus lifts that refusal where it puts Primus-Turbo in, so at TP 1 (backends/megatron/patches/turbo/fp8_patches.py); linears and
+    experts that stay TransformerEngine's have no such kernels all the same.
+    """
+    c = case.config
+    if case.cluster.gpu.vendor != "amd" or c.fp8 is None or c.fp8_recipe != "blockwise":
         return None
-    why = f"TP 1, TP is {c.tp}" if c.tp > 1 else "enable_primus_turbo true, it is false"
+    keys = ["enable_primus_turbo", "use_turbo_gemm"]
+    keys += ["use_turbo_grouped_gemm"] if case.arch.is_moe and c.grouped_gemm != "legacy" else []
+    missing = ["TP 1"] if c.tp > 1 else [f"{key} true" for key in keys if not case.arguments.get(key)]
+    if not missing:
+        return None
     return (
-        f"fp8 {c.fp8} with fp8_recipe blockwise on {case.cluster.gpu.name} needs {why}; set fp8 delayed or none, or fp8_recipe tensorwise"
+        f"fp8 {c.fp8} with fp8_recipe blockwise at TP {c.tp} on {case.cluster.gpu.name} needs {' and '.join(missing)}; set fp8 delayed or"
+        " none, or fp8_recipe tensorwise"
     )
 
 
