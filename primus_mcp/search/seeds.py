@@ -246,11 +246,10 @@ def smallest_trials(
     points: dict[Topology, GridPoint] = {}
     for point in sorted(plan.points(), key=lambda point: (point.mbs, point.vpp)):
         points.setdefault(point.topology, point)
-    lean: dict[str, Any] = {"use_distributed_optimizer": True, "use_torch_fsdp2": False, "cross_entropy_loss_fusion": True, "fp8": "none"}
-    sharded: dict[str, Any] = {"use_torch_fsdp2": True, "use_distributed_optimizer": False}
-    if moe := workload.architecture.is_moe:
-        lean |= (plain := {"use_turbo_deepep": False, "sync_free_stage": 0})
-        sharded |= plain
+    moe = workload.architecture.is_moe
+    plain: dict[str, Any] = {"use_turbo_deepep": False, "sync_free_stage": 0} if moe else {}
+    lean = {"use_distributed_optimizer": True, "use_torch_fsdp2": False, "cross_entropy_loss_fusion": True, "fp8": "none"} | plain
+    sharded = {"use_torch_fsdp2": True, "use_distributed_optimizer": False} | plain
     shapes = [(point, etp) for point in points.values() for etp in ({1, point.tp} if moe else {1})]
     for point, etp in sorted(shapes, key=lambda shape: guess.least_bytes(shape[0], etp=shape[1])):
         split = {"expert_tensor_parallel_size": etp, **plain} if etp > 1 else {}

@@ -136,7 +136,7 @@ def _hierarchical(case: Case) -> str | None:
 
 @book.hard("C4", engine("attention/dot_product_attention/context_parallel.py:5138"), "cp_comm_type is one that TransformerEngine knows")
 def _comm_type(case: Case) -> str | None:
-    """Turbo attention reads it not (C13)."""
+    """Turbo attention does not read it (C13)."""
     c, known = case.config, ("p2p", "a2a", "all_gather", "a2a+p2p")
     if c.cp > 1 and not c.turbo_attention and c.cp_comm_type not in known:
         return f"cp_comm_type {c.cp_comm_type!r} at CP {c.cp} is none of {', '.join(known)}"
