@@ -76,8 +76,8 @@ def permute_piece(rates: Rates, arch: Architecture, experts: MixtureOfExperts, s
     """Sorting tokens by expert and back, bytes an element of the hidden state and direction: per routed copy and per token.
 
     DeepEP: 4 (r + k) for permute and unpermute; what its own kernels stage is part of their measured rate. Fused kernels gather and sum
-    rows at a share of the streaming rate, a figure of the profile. Source: kernel counts of the AMD code study. Gathered tokens are
-    sorted once, as without exchange, but out of and into those of all EP x ETP ranks.
+    rows at a share of the streaming rate, a figure of the profile. Gathered tokens are sorted once, as without exchange, but out of and
+    into those of all EP x ETP ranks. Source: kernels counted in AMD-AGI/Primus and Primus-Turbo.
     """
     width = settings.sharded_tokens(arch) * arch.hidden_size
     copies = experts.top_k * settings.expert_load_imbalance
