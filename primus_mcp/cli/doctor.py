@@ -193,7 +193,11 @@ def _llm(arguments: argparse.Namespace) -> Check:
 
     needed = "the LLM stage of tune (without it: coordinate search)"
     try:
-        agent = read_cluster(arguments.target_cluster).agent if arguments.target_cluster else AgentSettings()
+        agent = read_cluster(arguments.target_cluster).agent if arguments.target_cluster is not None else AgentSettings()
+    except PrimusMcpError as error:
+        found, remedy = f"--target-cluster {error}", "name a cluster file that can be read"
+        return Check(name="llm", status="broken", found=found, needed_for=needed, remedy=remedy)
+    try:
         model = resolve_language_model(agent, **_llm_settings(arguments))
     except PrimusMcpError as error:
         remedy = "set LLM_MODEL and the provider's key, or run with --seed-only"

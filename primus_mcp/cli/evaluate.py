@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from primus_mcp.cli.common import add_cluster_arguments, add_engine_arguments, add_workload_arguments, knob_values
 from primus_mcp.cli.evaluator_options import add_evaluator_arguments
@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     from primus_mcp.space.parsing import parse_trial
 
     problem = resolve_problem(arguments, profiling_mode=arguments.profiling_mode, single=True)
-    base = parse_trial(arguments.config).model_dump(exclude_none=True) if arguments.config else {}
+    base = {} if arguments.config is None else _configuration(arguments.config)
     trial = parse_trial({**base, **knob_values(arguments.set, "--set")})
     evaluator = problem.evaluator
     if arguments.memory_only:
@@ -64,6 +64,16 @@ def run(arguments: argparse.Namespace) -> int:
         tell_notes(problem)
         _print(result, problem.target.cluster, moe=problem.workload.architecture.is_moe)
     return verdict_code([result.verdict])
+
+
+def _configuration(text: str) -> dict[str, Any]:
+    """The knobs of --config. Raises InputError under that flag."""
+    from primus_mcp.space.parsing import parse_trial
+
+    try:
+        return parse_trial(text).model_dump(exclude_none=True)
+    except InputError as error:
+        raise InputError(error.problem, where="--config" if error.where == "trial" else error.where, remedy=error.remedy) from None
 
 
 def _with_nodes(result: EvaluationResult, evaluator: Evaluator, trial: TrialConfig) -> EvaluationResult:

@@ -34,9 +34,18 @@ def add_evaluator_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def require_no_artefact(arguments: argparse.Namespace) -> None:
+    """Measured layers change nothing where nothing is anchored on them. Raises InputError for a flag that would be passed over."""
+    for name in ("load_benchmark", "save_benchmark"):
+        if getattr(arguments, name, None) is not None:
+            flag = f"--{name.replace('_', '-')}"
+            raise InputError("goes with measured layers only", where=flag, remedy="add --profiling-mode benchmark or both, or leave it out")
+
+
 def benchmark_settings(arguments: argparse.Namespace, target: TargetCluster) -> BenchmarkSettings | None:
     """What measured runs may use; None where nothing is measured."""
     if getattr(arguments, "profiling_mode", "simulate") == "simulate":
+        require_no_artefact(arguments)
         return None
     from primus_mcp.evaluation.measured import BenchmarkSettings
     from primus_mcp.measurement.artefact import load

@@ -20,6 +20,7 @@ from primus_mcp.cli.common import (
     positive_count,
     positive_number,
 )
+from primus_mcp.cli.evaluator_options import require_no_artefact
 from primus_mcp.cli.measuring import add_measuring_arguments, measuring_settings
 from primus_mcp.cli.projected_clusters import CLOCK_VARIABLE, GPU_VARIABLE, named_clusters
 from primus_mcp.errors import InputError, NothingLegalError
@@ -154,9 +155,10 @@ def measured_cases(arguments: argparse.Namespace) -> list[Projected]:
     """The configurations, anchored where --profiling-mode asks for it; layers of the same shape are measured once. Raises InputError, and
     MeasurementError.
     """
-    cases = resolve_projection(arguments)
     if arguments.profiling_mode == "simulate":
-        return cases
+        require_no_artefact(arguments)
+        return resolve_projection(arguments)
+    cases = resolve_projection(arguments)
     from primus_mcp.evaluation.measured import measured_projection
     from primus_mcp.inputs.cluster import read_cluster
 

@@ -69,10 +69,13 @@ def parse_trial(proposal: str | Mapping[str, Any] | TrialConfig) -> TrialConfig:
     try:
         return TrialConfig.model_validate(dict(data))
     except ValidationError as error:
-        name = str(error.errors()[0]["loc"][0])
+        first = error.errors()[0]
+        name = str(first["loc"][0])
         problem = f"{_shown(data[name])} is not legal"
         same = KNOB_OF_SCHEDULE.get(str(data[name])) if name == "pp_schedule" else None
         remedy = f"write {same}, which is pp_algorithm {data[name]}" if same else f"use {KNOBS[name].values_text}, or null to inherit"
+        if first["type"] == "less_than_equal" and "<=" not in remedy:
+            remedy = f"use at most {first['ctx']['le']:,}"
         raise InputError(problem, where=name, remedy=remedy) from error
 
 
@@ -82,7 +85,7 @@ def parse_pins(assignments: Iterable[str]) -> dict[str, KnobValue]:
     for text in assignments:
         name, equals, raw = text.partition("=")
         name = name.strip()
-        if not equals or not raw.strip():
+        if not equals or not raw.strip() or not name:
             raise InputError(f"{_shown(text)} is not KNOB=VALUE", where="--pin", remedy="write for example tp=8")
         if name in pins:
             raise InputError(f"{name} is given twice", where="--pin", remedy="give each knob once")

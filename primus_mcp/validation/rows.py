@@ -135,6 +135,10 @@ def _parse(line: str) -> Row:
     return Row.model_validate(_with_facts(document))
 
 
+MAX_BYTES = 64 << 20
+"""Of a file of rows: some 100,000 runs."""
+
+
 def parse_rows(text: str, where: str) -> tuple[Row, ...]:
     """Rows of JSON Lines text. Raises one InputError that lists the first bad lines and counts the others."""
     rows, problems = [], []
@@ -143,6 +147,8 @@ def parse_rows(text: str, where: str) -> tuple[Row, ...]:
             continue
         try:
             rows.append(_parse(line))
+        except RecursionError:
+            problems.append(f"line {number}: nests too deeply")
         except ValueError as error:
             problems.append(f"line {number}: {_problem(error)}")
     if problems:
@@ -156,7 +162,7 @@ def parse_rows(text: str, where: str) -> tuple[Row, ...]:
 def read_rows(path: Path) -> tuple[Row, ...]:
     """Rows of a file. Raises InputError."""
     try:
-        text = read_regular(path).decode("utf-8")
+        text = read_regular(path, MAX_BYTES).decode("utf-8")
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror or error}", where=str(path), remedy="name a JSON Lines file") from None
     except UnicodeDecodeError as error:
