@@ -6,6 +6,7 @@ No rule: router probabilities in fp32 with Megatron's own DeepEP (E8). Its dispa
 from __future__ import annotations
 
 from primus_mcp.inputs.hardware import GpuProfile
+from primus_mcp.space.knobs import schedule_text
 from primus_mcp.space.rules.base import Case, RuleBook, megatron, primus, turbo
 from primus_mcp.space.trainer_keys import DEEPEP_NUM_CU_LIMIT, DEEPEP_WIDE_EP
 
@@ -136,7 +137,7 @@ def _turbo_etp(case: Case) -> str | None:
 def _legacy(case: Case) -> str | None:
     c = case.config
     if c.grouped_gemm == "legacy" and case.arch.is_moe and (case.patched or case.zero_bubble_runtime) and c.fp8 is not None:
-        return f"moe_use_legacy_grouped_gemm under schedule {c.schedule} at PP {c.pp} runs bf16 only, fp8 is {c.fp8}"
+        return f"moe_use_legacy_grouped_gemm under schedule {schedule_text(c.schedule)} at PP {c.pp} runs bf16 only, fp8 is {c.fp8}"
     return None
 
 

@@ -6,6 +6,7 @@ from primus_mcp.errors import InputError
 from primus_mcp.inputs.layout import parse_layout
 from primus_mcp.inputs.split import place_chunks
 from primus_mcp.inputs.training import V_SCHEDULES
+from primus_mcp.space.knobs import schedule_text
 from primus_mcp.space.rules.base import Case, RuleBook, megatron, primus
 
 book = RuleBook()
@@ -133,7 +134,7 @@ def _v_layout(case: Case) -> str | None:
     c = case.config
     if c.schedule in V_SCHEDULES and c.pipeline_layout is not None:
         return (
-            f"schedule {c.schedule} at PP {c.pp} x VPP {c.vpp} needs a layout for {case.arch.num_layers} layers,"
+            f"schedule {schedule_text(c.schedule)} at PP {c.pp} x VPP {c.vpp} needs a layout for {case.arch.num_layers} layers,"
             " and the trainer may place its stages in stock order; use a PP x VPP that divides the layers"
         )
     return None

@@ -7,6 +7,7 @@ residuals over stages (L23; the model is refused before).
 from __future__ import annotations
 
 from primus_mcp.inputs.training import V_SCHEDULES
+from primus_mcp.space.knobs import schedule_text
 from primus_mcp.space.rules.base import Case, RuleBook, megatron, primus
 
 book = RuleBook()
@@ -51,7 +52,7 @@ def _interleave_groups(case: Case) -> str | None:
 def _single_stage(case: Case) -> str | None:
     c = case.config
     if (c.schedule in ("zero-bubble", "zero-bubble-heuristic") or (case.patched and c.schedule == "1f1b")) and c.vpp != 1:
-        return f"schedule {c.schedule} needs VPP 1, VPP is {c.vpp} (pp_schedule auto runs at any VPP)"
+        return f"schedule {schedule_text(c.schedule)} needs VPP 1, VPP is {c.vpp} (pp_schedule auto runs at any VPP)"
     return None
 
 
@@ -59,7 +60,7 @@ def _single_stage(case: Case) -> str | None:
 def _v_order(case: Case) -> str | None:
     c = case.config
     if c.schedule in V_SCHEDULES and c.vpp != 2:
-        return f"schedule {c.schedule} needs VPP 2, VPP is {c.vpp} (pp_schedule auto runs at any VPP)"
+        return f"schedule {schedule_text(c.schedule)} needs VPP 2, VPP is {c.vpp} (pp_schedule auto runs at any VPP)"
     return None
 
 
@@ -105,7 +106,7 @@ def _no_overlap(case: Case) -> str | None:
     c = case.config
     if case.patched and (c.overlap_grad_reduce or c.overlap_param_gather):
         return (
-            f"schedule {c.schedule} at PP {c.pp} needs overlap_grad_reduce and overlap_param_gather false, they are"
+            f"schedule {schedule_text(c.schedule)} at PP {c.pp} needs overlap_grad_reduce and overlap_param_gather false, they are"
             f" {str(c.overlap_grad_reduce).lower()} and {str(c.overlap_param_gather).lower()}"
         )
     return None
@@ -114,7 +115,8 @@ def _no_overlap(case: Case) -> str | None:
 @book.hard("S12", primus("backends/megatron/core/extensions/te_wgrad_store.py:105"), "patched pipelines need fused gradient accumulation")
 def _fused_accumulation(case: Case) -> str | None:
     if (case.patched or case.zero_bubble_runtime) and not case.config.gradient_accumulation_fusion:
-        return f"schedule {case.config.schedule} at PP {case.config.pp} loses weight gradients without gradient_accumulation_fusion true"
+        what = f"schedule {schedule_text(case.config.schedule)} at PP {case.config.pp}"
+        return f"{what} loses weight gradients without gradient_accumulation_fusion true"
     return None
 
 
@@ -122,14 +124,14 @@ def _fused_accumulation(case: Case) -> str | None:
 def _no_turbo_fp8(case: Case) -> str | None:
     c = case.config
     if c.splits_weight_gradient and c.pp > 1 and c.turbo_gemm and c.fp8 is not None:
-        return f"schedule {c.schedule} at PP {c.pp} with use_turbo_gemm cannot run fp8 {c.fp8}"
+        return f"schedule {schedule_text(c.schedule)} at PP {c.pp} with use_turbo_gemm cannot run fp8 {c.fp8}"
     return None
 
 
 @book.hard("S13", primus("backends/megatron/core/extensions/te_wgrad_store.py:39"), "patched pipelines: tp_comm_bulk_wgrad off")
 def _no_bulk_wgrad(case: Case) -> str | None:
     if (case.patched or case.zero_bubble_runtime) and case.config.tp_comm_overlap and case.arguments.get("tp_comm_bulk_wgrad"):
-        return f"tp_comm_overlap at PP {case.config.pp} with schedule {case.config.schedule} needs tp_comm_bulk_wgrad false"
+        return f"tp_comm_overlap at PP {case.config.pp} with schedule {schedule_text(case.config.schedule)} needs tp_comm_bulk_wgrad false"
     return None
 
 
@@ -212,7 +214,8 @@ def _no_fp8(case: Case) -> str | None:
     c = case.config
     if c.splits_weight_gradient and c.pp > 1 and c.fp8 is not None:
         return (
-            f"schedule {c.schedule} at PP {c.pp} with fp8 {c.fp8}: Primus lists FP8 as not supported yet; set fp8 none or pp_schedule auto"
+            f"schedule {schedule_text(c.schedule)} at PP {c.pp} with fp8 {c.fp8}: Primus lists FP8 as not supported yet;"
+            " set fp8 none or pp_schedule auto"
         )
     return None
 
@@ -223,5 +226,6 @@ def _no_fp8(case: Case) -> str | None:
 def _no_recompute(case: Case) -> str | None:
     c = case.config
     if c.splits_weight_gradient and c.pp > 1 and c.recompute.granularity != "none":
-        return f"schedule {c.schedule} at PP {c.pp} excludes recompute {c.recompute.granularity}; set recompute_granularity none"
+        what = f"schedule {schedule_text(c.schedule)} at PP {c.pp}"
+        return f"{what} excludes recompute {c.recompute.granularity}; set recompute_granularity none"
     return None
