@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from primus_mcp.evaluation.evaluators import Rules
 from primus_mcp.inputs.training import TrainingConfig
-from primus_mcp.search.sweep_choices import Choices, Knobs, trial_of
+from primus_mcp.search.sweep_choices import LEVER_GROUPS, Choices, Knobs, trial_of
 from primus_mcp.space.knobs import KnobValue
 from primus_mcp.space.legality import check_legality
 from primus_mcp.space.rules.parallelism import book as topology_rules
@@ -88,12 +88,18 @@ class Masks:
             self._rest |= {"use_torch_fsdp2": False, "use_distributed_optimizer": True}
         self._rest = {name: value for name, value in self._rest.items() if name not in self.rules.pins}
         self._held = {**self.choices.held}
+        groups = zip(LEVER_GROUPS, self.choices.levers, strict=True)
+        self._groups = [[self._inheriting(names, choice) for choice in group] for names, group in groups]
         self._pipelines: dict[object, str | None] = {}
         self._batches: dict[object, str | None] = {}
         self._levers: dict[object, Codes] = {}
         self._recompute: dict[object, Codes] = {}
         self._legal: dict[object, Legal] = {}
         self._numbers: dict[str, int] = {}
+
+    def _inheriting(self, names: Sequence[str], choice: Knobs) -> Knobs:
+        """A choice that also names what it inherits where something else rests: a knob that no sweep moves stays the workload's."""
+        return {**{name: None for name in names if name in self._rest}, **choice}
 
     def violations(self, *parts: Knobs) -> tuple[tuple[str, ...], TrainingConfig | None]:
         """(rules broken in order, what it resolves to) with every unnamed lever at rest."""
@@ -244,7 +250,7 @@ class Masks:
         if kind not in self._levers:
             base = self.violations(own)[0]
             codes = np.zeros(self.choices.lever_shape, dtype=np.int16)
-            groups = self.choices.levers
+            groups = self._groups
             for x, q, d, o in product(range(len(groups[0])), range(len(groups[1])), range(len(groups[3])), range(len(groups[4]))):
                 knobs = {**own, **groups[0][x], **groups[1][q], **groups[3][d], **groups[4][o]}
                 codes[x, q, :, d, o] = self.code(self._own_rule(knobs, base, shapes=False))
@@ -258,7 +264,7 @@ class Masks:
         kind, own = self._shape_key(block, batch), block.knobs(batch)
         if kind not in self._levers:
             base = self.violations(own)[0]
-            groups = self.choices.levers
+            groups = self._groups
             codes = np.zeros((len(groups[0]), len(groups[1]), 1, 1, 1), dtype=np.int16)
             for x, q in product(range(len(groups[0])), range(len(groups[1]))):
                 codes[x, q] = self.code(self._own_rule({**own, **groups[0][x], **groups[1][q]}, base, shapes=True))
@@ -271,7 +277,7 @@ class Masks:
         """
         kind, own = self._recompute_key(block), block.knobs()
         if kind not in self._recompute:
-            exchanges = self.choices.levers[0]
+            exchanges = self._groups[0]
             if self.rules.workload.arguments.get("moe_shared_expert_overlap"):
                 self._recompute[kind] = np.stack([self._recompute_block({**own, **exchange}) for exchange in exchanges])
             else:
@@ -281,19 +287,19 @@ class Masks:
     def _recompute_block(self, own: Knobs) -> Codes:
         """The verdict on (fp8 choice, recompute choice) in a block with an exchange."""
         base = self.violations(own)[0]
-        fp8 = self.choices.levers[1]
-        codes = np.zeros((len(fp8), len(self.choices.recompute)), dtype=np.int16)
+        fp8, names = self._groups[1], ("recompute_granularity",)
+        recompute = [self._inheriting(names, choice.knobs) for choice in self.choices.recompute]
+        codes = np.zeros((len(fp8), len(recompute)), dtype=np.int16)
         seen: dict[tuple[int, str | None], int] = {}
-        for r, choice in enumerate(self.choices.recompute):
-            codes[:, r] = self.code(self._own_rule({**own, **choice.knobs}, base))
-        for q, r in product(range(len(fp8)), range(len(self.choices.recompute))):
-            choice = self.choices.recompute[r]
+        for r, knobs in enumerate(recompute):
+            codes[:, r] = self.code(self._own_rule({**own, **knobs}, base))
+        for q, r in product(range(len(fp8)), range(len(recompute))):
             if codes[q, r]:
                 continue
-            key = (q, choice.granularity)
+            key = (q, self.choices.recompute[r].granularity)
             if key not in seen:
                 known = base + self.violations({**own, **fp8[q]})[0]
-                seen[key] = self.code(self._own_rule({**own, **fp8[q], **choice.knobs}, known))
+                seen[key] = self.code(self._own_rule({**own, **fp8[q], **recompute[r]}, known))
             codes[q, r] = seen[key]
         return codes
 
