@@ -28,6 +28,7 @@ unit: $(STAMP)
 
 docs: $(STAMP)
 	for room in space server validation; do $(BIN)/python -m primus_mcp.$$room.docs || exit 1; done
+	$(BIN)/python -m primus_mcp.tools.prompt_blocks
 	$(BIN)/python -m primus_mcp.reports.schemas
 	$(BIN)/python scripts/readme_example.py
 	$(BIN)/python scripts/report_picture.py
