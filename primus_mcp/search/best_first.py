@@ -84,7 +84,7 @@ class BestFirst:
         """Closed, or the smallest point (full recompute, smallest MBS and VPP, no FP8) does not fit: memory grows from there."""
         if topology not in self._closed:
             least = (
-                grid_knobs(point, self._plan.workload, self._with(which, True)) | {"recompute_granularity": "full"}
+                grid_knobs(point, self._plan.workload, self._plan.cluster, self._with(which, True)) | {"recompute_granularity": "full"}
                 for point in self._plan.least(self._of_topology[topology])
                 for which in range(len(self._levers))
             )
@@ -112,7 +112,9 @@ class BestFirst:
         point = self._points[place]
         if point.mbs / point.cp >= self._too_large.get(self._like(place, which, bf16), point.mbs + 1):
             return
-        knobs = grid_knobs(self._points[place], self._plan.workload, self._with(which, bf16)) | {"recompute_granularity": "none"}
+        knobs = grid_knobs(self._points[place], self._plan.workload, self._plan.cluster, self._with(which, bf16)) | {
+            "recompute_granularity": "none"
+        }
         if self._plan.fits(knobs):
             self._push(place, which, bf16, _READY, 0.0, knobs)
             return
@@ -140,8 +142,8 @@ class BestFirst:
         size = point.mbs / point.cp
         if size >= self._too_large.get(like, size + 1):
             return
-        knobs = self._plan.least_recompute(grid_knobs(point, self._plan.workload, self._with(which, bf16)))
-        if knobs is None and self._plan.legal(grid_knobs(point, self._plan.workload, self._with(which, bf16))):
+        knobs = self._plan.least_recompute(grid_knobs(point, self._plan.workload, self._plan.cluster, self._with(which, bf16)))
+        if knobs is None and self._plan.legal(grid_knobs(point, self._plan.workload, self._plan.cluster, self._with(which, bf16))):
             self._too_large[like] = size
         elif knobs is not None:
             self._needed[like] = size, self._plan.recomputed(knobs)

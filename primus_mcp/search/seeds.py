@@ -234,7 +234,7 @@ def _smallest(plan: _Plan) -> Iterator[Seed]:
     points.sort(key=lambda point: (point.mbs, point.vpp, -point.tp * point.pp * point.cp * point.ep))
     for point in points[:SMALLEST_POINTS]:
         label = f"smallest: TP{point.tp} PP{point.pp} EP{point.ep} CP{point.cp} MBS{point.mbs} recompute full"
-        yield from plan.offer(label, grid_knobs(point, plan.workload, {}) | {"recompute_granularity": "full"})
+        yield from plan.offer(label, grid_knobs(point, plan.workload, plan.cluster, {}) | {"recompute_granularity": "full"})
 
 
 def smallest_trials(
@@ -255,7 +255,7 @@ def smallest_trials(
         split = {"expert_tensor_parallel_size": etp, **plain} if etp > 1 else {}
         alone = point.pp == point.ep == 1
         for levers in ({}, lean, *([sharded] if alone else [])):
-            yield plan.shape(grid_knobs(point, workload, levers) | split | {"recompute_granularity": "full"})
+            yield plan.shape(grid_knobs(point, workload, cluster, levers) | split | {"recompute_granularity": "full"})
 
 
 def _settle_levers(plan: _Plan) -> Iterator[Seed]:
@@ -278,7 +278,7 @@ def _sharded(plan: _Plan) -> Iterator[Seed]:
     sizes = [] if own.use_torch_fsdp2 else sorted((mbs for mbs in mbs_values() if mbs <= MBS_GROWTH * own.mbs), reverse=True)
     seen_recompute = False
     for mbs in sizes:
-        knobs = plan.least_recompute(grid_knobs(GridPoint(tp=1, pp=1, ep=1, cp=1, mbs=mbs), plan.workload, levers))
+        knobs = plan.least_recompute(grid_knobs(GridPoint(tp=1, pp=1, ep=1, cp=1, mbs=mbs), plan.workload, plan.cluster, levers))
         if knobs is None:
             continue
         recomputes = plan.recomputed(knobs) > 0

@@ -12,7 +12,7 @@ from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.space.axes import legal_axes, vpp_values
 from primus_mcp.space.knobs import KNOBS, KnobValue
-from primus_mcp.space.rules.moe import DEEPEP_GROUPS
+from primus_mcp.space.rules.moe import DEEPEP_GROUPS, turbo_left_out
 
 MBS_GROWTH = 4
 """Times the workload's MBS at most."""
@@ -79,7 +79,7 @@ def grid(
     ]
 
 
-def grid_knobs(point: GridPoint, workload: Workload, levers: Mapping[str, Any]) -> dict[str, Any]:
+def grid_knobs(point: GridPoint, workload: Workload, cluster: Cluster, levers: Mapping[str, Any]) -> dict[str, Any]:
     """The knobs of a grid point with levers on top of it; what the levers or the workload have that the point cannot have is turned off."""
     own = workload.baseline
     knobs: dict[str, Any] = {**levers, "tp": point.tp, "pp": point.pp, "vpp": point.vpp, "cp": point.cp, "mbs": point.mbs}
@@ -87,6 +87,9 @@ def grid_knobs(point: GridPoint, workload: Workload, levers: Mapping[str, Any]) 
         knobs |= {"ep": point.ep, "expert_tensor_parallel_size": 1}
         if point.ep not in DEEPEP_GROUPS:
             knobs |= {"use_turbo_deepep": False, "sync_free_stage": 0}
+        elif turbo_left_out(cluster.gpu, point.tp):
+            stage = levers.get("sync_free_stage", own.sync_free_stage)
+            knobs |= {"use_turbo_deepep": False, "sync_free_stage": min(1, stage)}
     if own.use_torch_fsdp2 and point.pp > 1:
         knobs |= {"use_torch_fsdp2": False, "use_distributed_optimizer": True}
     if own.splits_weight_gradient:

@@ -100,13 +100,18 @@ def _stage_without_deepep(case: Case) -> str | None:
     return None
 
 
+def turbo_left_out(gpu: GpuProfile, tp: int) -> bool:
+    """Whether Primus leaves Primus-Turbo's dispatcher, layer classes and attention out at this TP (rule turbo-tp)."""
+    return gpu.vendor == "amd" and tp > 1
+
+
 @book.hard(
     "turbo-tp", primus("backends/megatron/patches/turbo/utils.py:42-61"), "Primus leaves Primus-Turbo out above TP 1: no DeepEP there"
 )
 def _turbo_tensor_parallel(case: Case) -> str | None:
     """The dispatcher, the layer classes and the attention stay the library's own, with a warning in the log (AMD GPUs)."""
     tp = case.config.tp
-    if tp == 1 or not case.arch.is_moe or not case.turbo_deepep or case.cluster.gpu.vendor != "amd":
+    if not turbo_left_out(case.cluster.gpu, tp) or not case.arch.is_moe or not case.turbo_deepep:
         return None
     asked = f"sync_free_stage {case.sync_free}" if case.sync_free >= 2 else "use_turbo_deepep true"
     return (
