@@ -11,6 +11,7 @@ from primus_mcp.inputs.workload import Workload
 from primus_mcp.space.axes import cp_values, ep_values, mbs_values, pp_values, tp_values, vpp_values
 from primus_mcp.space.knobs import TrialConfig, set_knobs
 from primus_mcp.space.pipeline_keys import largest_stage
+from primus_mcp.space.rules.moe import turbo_left_out
 from primus_mcp.space.trainer_keys import resolve
 
 Step = tuple[str, dict[str, Any]]
@@ -80,7 +81,9 @@ def _model_degrees(workload: Workload, cluster: Cluster, config: TrainingConfig)
 def _split_degrees(workload: Workload, cluster: Cluster, config: TrainingConfig) -> Iterator[Step]:
     arch = workload.architecture
     for tp in _beside(tp_values(arch, cluster), config.tp):
-        yield f"TP {tp}", {"tp": tp, **({"expert_tensor_parallel_size": 1} if arch.is_moe else {})}
+        plain = arch.is_moe and config.dispatcher == "deepep" and turbo_left_out(cluster.gpu, tp)
+        exchange = {"use_turbo_deepep": False, "sync_free_stage": min(1, config.sync_free_stage)} if plain else {}
+        yield f"TP {tp}", {"tp": tp, **({"expert_tensor_parallel_size": 1} if arch.is_moe else {}), **exchange}
     for cp in _beside(cp_values(arch, cluster), config.cp):
         yield f"CP {cp}", {"cp": cp}
 
@@ -91,8 +94,9 @@ def _levers(workload: Workload, cluster: Cluster, config: TrainingConfig) -> Ite
     if config.pp == config.ep == config.vpp == 1 and not config.use_torch_fsdp2:
         yield "FSDP2", {"use_torch_fsdp2": True, "use_distributed_optimizer": False}
     if workload.architecture.is_moe and config.ep > 1:
-        for stage in (3, 2, 1):
-            yield f"sync-free stage {stage}", {"use_turbo_deepep": True, "sync_free_stage": stage, "expert_tensor_parallel_size": 1}
+        plain = turbo_left_out(cluster.gpu, config.tp)
+        for stage in (1,) if plain else (3, 2, 1):
+            yield f"sync-free stage {stage}", {"use_turbo_deepep": not plain, "sync_free_stage": stage, "expert_tensor_parallel_size": 1}
     if not config.fp4:
         yield "FP8" if config.fp8 is None else "FP8 format hybrid", {"fp8": "hybrid"}
     if config.fp8 is not None and cluster.gpu.supports_mxfp8:
