@@ -11,7 +11,7 @@ from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.training import TrainingConfig
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.space.axes import cp_values, ep_values, pp_values, tp_values, vpp_values
-from primus_mcp.space.knobs import MAX_BATCH, TrialConfig, knob_text
+from primus_mcp.space.knobs import MAX_BATCH, Fp8Choice, TrialConfig, knob_text
 from primus_mcp.space.legality import check_legality
 from primus_mcp.space.overlay import overlay_document
 from primus_mcp.space.rules.moe import runs_turbo
@@ -110,14 +110,22 @@ def _released(own: TrainingConfig, trial: TrialConfig) -> TrialConfig:
 
 
 def _nearest(workload: Workload, cluster: Cluster, gbs: int, *, keep: bool) -> TrialConfig | None:
-    """`_nearest_with` the workload's levers, else without those that tie it to a topology."""
-    for release in (False, True):
-        if (trial := _nearest_with(workload, cluster, gbs, keep=keep, release=release)) is not None:
-            return trial
+    """`_nearest_with` the workload's levers, else without those that tie it to a topology, at last in other precisions: a recipe may fit
+    no GEMM of the model on this GPU, or run nowhere there (rules F13, F21). A search offers latent attention no delayed scaling.
+    """
+    recipes: list[Fp8Choice] = [] if workload.baseline.fp8 is None else ["delayed", "none"]
+    if workload.architecture.latent_attention is not None:
+        recipes = recipes[1:]
+    for fp8 in (None, *recipes):
+        for release in (False, True):
+            if (trial := _nearest_with(workload, cluster, gbs, keep=keep, release=release, fp8=fp8)) is not None:
+                return trial
     return None
 
 
-def _nearest_with(workload: Workload, cluster: Cluster, gbs: int, *, keep: bool, release: bool) -> TrialConfig | None:
+def _nearest_with(
+    workload: Workload, cluster: Cluster, gbs: int, *, keep: bool, release: bool, fp8: Fp8Choice | None
+) -> TrialConfig | None:
     """Nearest legal trial with that batch exactly (`keep`), or with the batch rounded up to whole micro-batches.
 
     Within the search's policy if any candidate is, else by the trainer's rules alone.
@@ -129,6 +137,7 @@ def _nearest_with(workload: Workload, cluster: Cluster, gbs: int, *, keep: bool,
         if not keep and _whole(gbs, mbs * (cluster.world_size // (tp * pp * cp))) > MAX_BATCH:
             continue
         trial = _capable(own, _trial(own, sizes, gbs, cluster, moe=moe), cluster)
+        trial = trial if fp8 is None else trial.model_copy(update={"fp8": fp8})
         if release and trial == (trial := _released(own, trial)):
             return None
         unmoved = trial.model_copy(update={"pp": None})

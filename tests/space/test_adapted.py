@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from space_cases import make_workload, nodes
 
@@ -115,3 +117,18 @@ def test_mxfp8_becomes_plain_fp8_where_the_gpu_has_no_block_scales_and_a_schedul
     workload = make_workload("dense", pipeline_model_parallel_size=4, **patched)
     alone = adapt_baseline(workload, nodes(1, gpus_per_node=1)).workload.baseline
     assert (alone.pp, alone.schedule, alone.gbs) == (1, "1f1b", 256)
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments", "kept"),
+    [
+        ("dense", {"fp8_recipe": "blockwise"}, "delayed"),
+        ("dense", {"fp8_recipe": "mxfp8", "ffn_hidden_size": 14400}, "delayed"),
+        ("latent", {"fp8_recipe": "blockwise"}, "none"),
+    ],
+)
+def test_a_recipe_that_no_gemm_of_the_model_takes_on_the_gpu_gives_way(model: str, arguments: dict[str, Any], kept: str) -> None:
+    adapted = adapt_baseline(make_workload(model, fp8="e4m3", **arguments), nodes(1, "mi355x"))
+    assert adapted.trial.fp8 == kept
+    assert adapted.lines[-1].endswith(f"fp8 {kept}")
+    assert check_legality(adapted.workload, TrialConfig(), nodes(1, "mi355x"), allow_policy=True).legal
