@@ -71,8 +71,7 @@ def _moe_layers(arguments: Arguments, layers: int) -> tuple[bool, ...]:
 
 def _window(arguments: Arguments, layers: int) -> tuple[int | None, tuple[bool, ...]]:
     """(positions, which layers) from Megatron's window_size or Primus-Turbo's sink attention keys."""
-    turbo_sinks = _turbo_sinks(arguments)
-    if turbo_sinks and (width := count(arguments, "sink_sliding_window", 0)):
+    if turbo_sinks(arguments) and (width := count(arguments, "sink_sliding_window", 0)):
         even_only = flag(arguments, "sink_window_even_layers_only")
         return width, tuple(not even_only or layer % 2 == 0 for layer in range(layers))
     size = arguments["window_size"]
@@ -90,7 +89,7 @@ def _window(arguments: Arguments, layers: int) -> tuple[int | None, tuple[bool, 
     return size[0], tuple(map(bool, pattern))
 
 
-def _turbo_sinks(arguments: Arguments) -> bool:
+def turbo_sinks(arguments: Arguments) -> bool:
     """Turbo attention with learned sinks; under context parallelism the trainer drops them (rule C15), which costs nothing."""
     return flag(arguments, "enable_primus_turbo") and flag(arguments, "use_turbo_attention") and flag(arguments, "use_sink_attention")
 
@@ -165,7 +164,7 @@ def read_architecture(arguments: Arguments, name: str, vocab: Vocab = "as-run") 
         attention_output_gate=flag(arguments, "attention_output_gate"),
         layer_kinds=kinds,
         mixer=mixer,
-        attention_sinks=_turbo_sinks(arguments) or choice(arguments, "softmax_type", _SOFTMAX),
+        attention_sinks=turbo_sinks(arguments) or choice(arguments, "softmax_type", _SOFTMAX),
         scaled_rope=latent is None and not rotary and arguments["position_embedding_type"] == "yarn",
         activation_clamp=_clamp(arguments) if gated else None,
         gated_mlp=gated,

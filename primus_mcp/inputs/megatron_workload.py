@@ -9,7 +9,7 @@ from typing import Any
 from primus_mcp.errors import InputError, UnsupportedFeatureError
 from primus_mcp.inputs.architecture import Architecture
 from primus_mcp.inputs.argument_values import Arguments, complete_arguments, default_arguments
-from primus_mcp.inputs.built_model import read_architecture
+from primus_mcp.inputs.built_model import read_architecture, turbo_sinks
 from primus_mcp.inputs.findings import Finding
 from primus_mcp.inputs.megatron_arguments import WrittenArguments, megatron_table, parse_megatron, write_megatron
 from primus_mcp.inputs.model_workload import PLAIN_MODEL, bundled_presets, primus_document
@@ -95,9 +95,12 @@ class MegatronExport:
 def _fragment(arguments: Arguments, vocab_size: int) -> WrittenArguments:
     """The arguments with the vocabulary that runs: mock data replaces it in Primus, and in Megatron-LM does not.
 
-    Without tensor parallelism there is no sequence parallelism, whatever the switch says (T10): it is not written.
+    Without tensor parallelism there is no sequence parallelism, whatever the switch says (T10): it is not written. Sinks of Primus-Turbo
+    over whole rows are Megatron's learned softmax.
     """
     shown = dict(arguments)
+    if turbo_sinks(arguments) and not arguments["sink_sliding_window"]:
+        shown["softmax_type"] = "learnable"
     if shown["tensor_model_parallel_size"] == 1:
         shown["sequence_parallel"] = False
     if shown["mock_data"] is True:
