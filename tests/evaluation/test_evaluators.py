@@ -277,6 +277,13 @@ def test_a_mixture_says_its_balance_and_its_memory_under_uneven_load(tmp_path: P
     assert evaluator(tmp_path, "memory-real").evaluate(TrialConfig(mbs=1)).memory_at_expert_load_gb is None
 
 
+def test_no_rank_is_hotter_where_every_rank_has_all_experts(tmp_path: Path) -> None:
+    result = evaluator(tmp_path, model="mixtral_8x7B_v0.1", ep=1, num_nodes=2).evaluate(TrialConfig(mbs=1))
+    assert result.memory_at_expert_load_gb is None
+    told = {warning.code for warning in result.warnings}
+    assert not told & {"expert_load_assumed", "balance_assumed", "memory_at_expert_load", FITS_ONLY_BALANCED}
+
+
 def test_a_trial_counts_the_settings_that_are_not_the_workload_s_own(tmp_path: Path) -> None:
     full = evaluator(tmp_path)
     changed = [

@@ -182,6 +182,7 @@ def test_caveats_name_what_a_configuration_rests_on() -> None:
 
     assert codes(forced_balance=True) == set()
     assert codes() == {"expert_load_assumed"}
+    assert codes(dispatcher="alltoall", ep=1) == set()
     assert codes("amd", forced_balance=True, fp8="hybrid") == {"runtime_outside_torch", "fp8_memory_untested"}
     assert codes(forced_balance=True, dispatcher="alltoall") == {"exchange_fragmentation_unknown"}
     assert codes(forced_balance=True, overlap_moe_a2a=True) == {"side_stream_fragmentation"}

@@ -22,7 +22,7 @@ def memory_caveats(arch: Architecture, config: TrainingConfig, vendor: Vendor) -
     moe, side_streams = arch.is_moe, uses_side_streams(arch, config)
     candidates = (
         (
-            moe and not config.forced_balance,
+            moe and config.ep > 1 and not config.forced_balance,
             "expert_load_assumed",
             f"expert load is priced at {config.expert_load_imbalance:g} times the mean on every rank; real routing was seen at about 2",
         ),

@@ -27,7 +27,7 @@ def _balance(config: TrainingConfig) -> tuple[str, str]:
 
 
 def _expert_warnings(config: TrainingConfig, cluster: Cluster, placement: Placement) -> list[tuple[str, str]]:
-    found = [_balance(config)]
+    found = [] if config.ep == 1 and config.expert_load_imbalance == 1.0 else [_balance(config)]
     if config.ep * config.etp > cluster.network.node_size:
         text = f"EP {config.ep} leaves the node: no AMD run with inter-node EP validates this figure"
         found.append(("expert_parallel_across_nodes", text))
@@ -37,7 +37,8 @@ def _expert_warnings(config: TrainingConfig, cluster: Cluster, placement: Placem
         text = f"the exchange is priced for {config.a2a_ep_size} ranks (target_ep_size), the run has EP {config.ep}"
         found.append(("exchange_override", text))
     if placement.micro_batches <= FEW_MICRO_BATCHES and placement.expert_dp * config.ep > cluster.gpus_per_node:
-        text = f"{placement.micro_batches} micro-batches leave little to hide the experts' gradient exchange behind: not validated"
+        count = "1 micro-batch leaves" if placement.micro_batches == 1 else f"{placement.micro_batches} micro-batches leave"
+        text = f"{count} little to hide the experts' gradient exchange behind: not validated"
         found.append(("few_micro_batches", text))
     return found
 
