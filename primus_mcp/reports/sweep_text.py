@@ -60,7 +60,7 @@ def proof_text(result: SweepResult) -> str:
         return (
             f"not proven: nothing was found before the sweep was {_STOPPED.get(result.stopped, result.stopped)}"
             if result.stopped
-            else "nothing legal fits"
+            else "nothing legal fits" + (f" and meets --where {result.where!r}" if result.where else "")
         )
     if result.disagreements:
         return (
@@ -86,7 +86,8 @@ def counts_text(result: SweepResult) -> list[str]:
     lines += [f"  {count:>15,}  {rule_title(rule)}" for rule, count in shown]
     if len(c.fallen) > SHOWN_RULES:
         lines.append(f"  {sum(list(c.fallen.values())[SHOWN_RULES:]):>15,}  {len(c.fallen) - SHOWN_RULES} other rules")
-    parts = [f"{c.slower:,} slower by their bound", f"{c.over_memory:,} over the memory cap", f"{c.priced:,} priced one by one"]
+    limit = "cap or that of --where" if "memory_per_gpu_gb" in (result.where or "") else "cap"
+    parts = [f"{c.slower:,} slower by their bound", f"{c.over_memory:,} over the memory {limit}", f"{c.priced:,} priced one by one"]
     parts += [f"{c.excluded:,} excluded by --where"] if c.excluded else []
     parts += [f"{c.open:,} left open"] if c.open else []
     return [*lines, "of the legal: " + ", ".join(parts)]

@@ -77,7 +77,7 @@ class Sweep:
         )
         self.walker = Walker(problem)
         self.choices, self.masks = self.walker.choices, self.walker.masks
-        self.found, self.tally = Found(top, levels_bytes), Tally()
+        self.found, self.tally = Found(top, levels_bytes, self.where.least_rate), Tally()
         self.open: list[Candidates] = []
         self.legal = self.excluded = self.blocks = self._kept = 0
         self.fallen: Counter[str] = Counter()

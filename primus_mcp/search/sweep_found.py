@@ -53,10 +53,13 @@ def _place(key: str, result: EvaluationResult) -> Place:
 
 @dataclass
 class Found:
-    """Priced configurations, each resolved one once. `levels_bytes`: memory levels under each of which the fastest is wanted, if any."""
+    """Priced configurations, each resolved one once. `levels_bytes`: memory levels under each of which the fastest is wanted, if any.
+    `least_rate`: tokens/s/GPU that is asked of every one.
+    """
 
     wanted: int
     levels_bytes: tuple[float, ...] = ()
+    least_rate: float = 0.0
     by_key: dict[str, SweptTrial] = field(default_factory=dict)
     best: float = 0.0
     _spelled: dict[str, tuple[bool, bool, str]] = field(default_factory=dict)
@@ -66,7 +69,7 @@ class Found:
 
     def __post_init__(self) -> None:
         """Nothing fits any level yet."""
-        self._level_best = [0.0] * len(self.levels_bytes)
+        self._level_best = [self.least_rate] * len(self.levels_bytes)
 
     def add(self, key: str, trial: TrialConfig, result: EvaluationResult, *, enumerated: bool) -> None:
         """Take in a candidate. One that the enumeration names is shown as the enumeration spells it, whoever found it first; hybrid that
@@ -97,7 +100,7 @@ class Found:
         if self._fastest and self._at_risk(self._fastest[0][-1]):
             safe = -self._safe[0][0] if self._safe is not None else 0.0
             last = min(last, max(safe, self.best * (1 - AT_RISK_TOLERANCE)))
-        return Limits(last=last, levels=tuple(self._level_best))
+        return Limits(last=max(last, self.least_rate), levels=tuple(self._level_best))
 
     def _at_risk(self, key: str) -> bool:
         return self.by_key[key].result.fits_physically == "at_risk"

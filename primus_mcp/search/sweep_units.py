@@ -19,9 +19,10 @@ from primus_mcp.projection.performance.projection import rates_for
 from primus_mcp.search.sweep_blocks import Lot, Walk
 from primus_mcp.search.sweep_bounds import BlockBounds, Pricing
 from primus_mcp.search.sweep_choices import Knobs, choices_of
-from primus_mcp.search.sweep_found import Candidates, Limits, Rates, joined
+from primus_mcp.search.sweep_found import TIE, Candidates, Limits, Rates, joined
 from primus_mcp.search.sweep_masks import Masks
 from primus_mcp.search.sweep_where import parse_where
+from primus_mcp.units import GIB
 from primus_mcp.version import engine_version
 
 
@@ -77,6 +78,7 @@ class Walker:
         self.pricing = Pricing(workload=rules.workload, rates=rates_for(rules.cluster, problem.gemm_backend))
         self._where = parse_where(problem.where or None)
         self._records: dict[object, Recompute] = {}
+        self._most_bytes = min(rules.cluster.memory_cap_bytes, self._where.most_memory_gb * GIB * (1 + TIE))
         self._levels = np.array(problem.levels_bytes or (rules.cluster.memory_cap_bytes,))
         self._per_time = rules.workload.architecture.seq_length / rules.cluster.world_size
 
@@ -122,7 +124,7 @@ class Walker:
         rate = batches[lot.batch] * self._per_time / bounds.time_s
         fast = np.nonzero(rate >= limits.floor)[0]
         least_bytes = bounds.memory_bytes(fast) if len(fast) else np.zeros(0)
-        inside = least_bytes <= self.problem.rules.cluster.memory_cap_bytes
+        inside = least_bytes <= self._most_bytes
         fits = fast[inside]
         level = (self._levels[None, :] >= least_bytes[inside][:, None]).sum(axis=1) - 1
         may = limits.matter(rate[fits], level)

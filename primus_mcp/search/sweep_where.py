@@ -7,6 +7,7 @@ An unknown word on the right of a comparison is text (`fp8 != none`), which must
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -65,6 +66,16 @@ class Condition:
         """Whether it holds for one priced configuration. A figure that is null fulfils no ordering."""
         return self.node is None or bool(_judge(self.node, values, unknown=False))
 
+    @property
+    def least_rate(self) -> float:
+        """Tokens/s/GPU below which it never holds; 0 where it does not say."""
+        return 0.0 - _most(self.node, "tokens_per_s_per_gpu", -1, nothing=0.0)
+
+    @property
+    def most_memory_gb(self) -> float:
+        """Memory above which it never holds; infinite where it does not say."""
+        return _most(self.node, "memory_per_gpu_gb", 1, nothing=math.inf)
+
     def partial(self, values: Mapping[str, Any]) -> Any:
         """True where it may still hold, for arrays of the names that are known."""
         return True if self.node is None else _judge(self.node, values, unknown=True)
@@ -82,6 +93,21 @@ def _judge(node: Node, values: Mapping[str, Any], *, unknown: bool) -> Any:
     if first is _MISSING or second is _MISSING:
         return unknown
     return _compare(kind, first, second)
+
+
+def _most(node: Node | None, name: str, sign: int, *, nothing: float) -> float:
+    """The largest value of sign x `name` at which a condition can hold, from comparisons with a number; `nothing` where there is none."""
+    if node is None or node[0] == "not":
+        return nothing
+    kind, left, right = node
+    if kind in ("and", "or"):
+        sides = [_most(side, name, sign, nothing=nothing) for side in (left, right)]
+        return min(sides) if kind == "and" else max(sides)
+    upper, lower = (("<", "<="), (">", ">=")) if sign > 0 else ((">", ">="), ("<", "<="))
+    for side, other, signs in ((left, right, upper), (right, left, lower)):
+        if side[:2] == ("name", name) and other[0] == "value" and type(other[1]) in (int, float) and kind in (*signs, "=", "=="):
+            return sign * float(other[1])
+    return nothing
 
 
 _MISSING = object()

@@ -80,7 +80,7 @@ def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_condition_that_nothing_meets_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--where", "memory_per_gpu_gb<1", "--no-cache"]) == 3
-    assert "nothing legal fits" in capsys.readouterr().out
+    assert "nothing legal fits and meets --where 'memory_per_gpu_gb<1'" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,20 @@ def test_the_optimum_is_that_of_complete_enumeration_by_the_evaluator() -> None:
     assert c.size == c.legal + sum(c.fallen.values())
 
 
+def test_a_condition_that_nothing_meets_is_answered_by_the_bounds() -> None:
+    price = evaluator("llama3.1_8B", 1)
+    free = sweep(price, gemm_backend="roofline", top=1)
+    best = free.top[0].result
+    assert best.tokens_per_s_per_gpu is not None and best.memory_per_gpu_gb is not None
+    for text in (f"tokens_per_s_per_gpu>{1.2 * best.tokens_per_s_per_gpu}", "memory_per_gpu_gb<5"):
+        none = sweep(price, where=text, gemm_backend="roofline", top=1)
+        c = none.counts
+        assert not none.top and none.stopped is None and c.priced < 50
+        assert c.legal == free.counts.legal == c.excluded + c.slower + c.over_memory + c.priced + c.open
+    met = sweep(price, where=f"tokens_per_s_per_gpu>={best.tokens_per_s_per_gpu}", gemm_backend="roofline", top=1)
+    assert met.proven and met.top[0].result.tokens_per_s_per_gpu == best.tokens_per_s_per_gpu
+
+
 @pytest.mark.parametrize("model", ["llama3.1_8B", "deepseek_v2_lite"])
 def test_no_seed_of_the_plan_is_faster_than_the_optimum(model: str) -> None:
     price = evaluator(model, 1)

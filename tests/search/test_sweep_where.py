@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -52,6 +54,24 @@ def test_anything_else_is_refused_in_one_line(text: str) -> None:
 def test_a_value_that_the_name_never_has_is_a_typing_error(text: str) -> None:
     with pytest.raises(InputError, match=r"never|word"):
         parse_where(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rate", "memory_gb"),
+    [
+        ("", 0.0, math.inf),
+        ("tp<=8", 0.0, math.inf),
+        ("tokens_per_s_per_gpu>5000 and 20<memory_per_gpu_gb<=90.5", 5000.0, 90.5),
+        ("5000<=tokens_per_s_per_gpu<=6000 and tokens_per_s_per_gpu>5500", 5500.0, math.inf),
+        ("tokens_per_s_per_gpu>5000 or tp=8", 0.0, math.inf),
+        ("memory_per_gpu_gb<80 or memory_per_gpu_gb<60", 0.0, 80.0),
+        ("not memory_per_gpu_gb<80 and not tokens_per_s_per_gpu>5000", 0.0, math.inf),
+        ("tokens_per_s_per_gpu<5000 and memory_per_gpu_gb>80", 0.0, math.inf),
+    ],
+)
+def test_a_condition_says_what_speed_and_memory_it_cannot_do_without(text: str, rate: float, memory_gb: float) -> None:
+    condition = parse_where(text)
+    assert (condition.least_rate, condition.most_memory_gb) == (rate, memory_gb)
 
 
 @pytest.mark.parametrize("name", ["fp8", "pp_schedule", "recompute_granularity"])
