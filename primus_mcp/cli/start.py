@@ -46,12 +46,13 @@ def add_start_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def seeds_with_known(session: TuningSession, known: BestKnown) -> Iterator[Seed]:
-    """What earlier runs found, then the seed plan. All are priced by this engine."""
+    """What earlier runs found and may run here, then the seed plan. All are priced by this engine."""
     from primus_mcp.search.seeds import Seed
 
     useful = not session.pins and session.evaluator.fidelity in ("simulate", "benchmark")
     for trial, proposal in known.proposals(session.digests, CACHED_SEEDS) if useful else []:
-        yield Seed(trial=trial, label=f"best known of an earlier run: {proposal.name}, {proposal.time[:10]}")
+        if session.evaluator.rules.check(trial).legal:
+            yield Seed(trial=trial, label=f"best known of an earlier run: {proposal.name}, {proposal.time[:10]}")
     yield from session.seed_plan()
 
 

@@ -197,7 +197,7 @@ class _Reader:
 
     def _free(self, flag: Flag, values: list[Token]) -> None:
         if values and values[0].unknown is not None:
-            self.left.append(f"--{flag.name} (${values[0].unknown})")
+            self.left.append(f"--{flag.name} ({'' if values[0].unknown.startswith('$') else '$'}{values[0].unknown})")
             values = values[1:]
             if not values:
                 return

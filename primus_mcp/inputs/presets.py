@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path, PurePosixPath
@@ -113,7 +114,11 @@ class PresetReader:
             if is_file(path):
                 return path, root.origin
         looked = ", ".join(root.origin if root.origin == "bundled" else str(root.path) for root in self.roots)
-        raise InputError(f"{relative} was not found (looked in: {looked})", where=where, remedy="name a Primus checkout with --primus-root")
+        names = {path.name for root in self.roots for path in root.path.joinpath(*relative.parent.parts).glob("*.yaml")}
+        near = get_close_matches(relative.name, sorted(names), n=1, cutoff=0.8)
+        meant = f"correct the name (did you mean {near[0]}?), or " if near else ""
+        remedy = f"{meant}name a Primus checkout with --primus-root"
+        raise InputError(f"{relative} was not found (looked in: {looked})", where=where, remedy=remedy)
 
     def _chase(self, relative: PurePosixPath, where: str, chain: tuple[PurePosixPath, ...]) -> dict[str, Any]:
         if relative in chain:

@@ -69,7 +69,10 @@ def _pinned(trial: TrialConfig, baseline: TrainingConfig, axes: Mapping[str, boo
             held, why = pins[name], "--pin"
         elif axis_off:
             values = values if values is not None else knob_values(baseline)
-            held, why = values[name], f"axes.{knob.axis} false"
+            held, why = (
+                values[name],
+                f"axes.{knob.axis} false; `optimization: {{axes: {{{knob.axis}: true}}}}` in the cluster file frees it",
+            )
         else:
             continue
         if wanted != held:

@@ -42,6 +42,15 @@ def test_a_later_run_prices_what_an_earlier_one_found_and_says_where_it_is_from(
     assert not any("best known" in row["label"] for row in rows(tmp_path / "c"))
 
 
+def test_what_an_earlier_run_found_on_more_gpus_and_cannot_run_here_is_no_seed(tmp_path: Path) -> None:
+    seeds = [*SMALL, "--seed-only", "--seed-budget", "4", "--out-dir"]
+    assert main([*SMALL, "--nodes", "8", "--pin", "pp=16", "--seed-only", "--out-dir", str(tmp_path / "a")]) == 0
+    assert main([*seeds, str(tmp_path / "b")]) == 0
+    assert all(row["result"]["legal"] for row in rows(tmp_path / "b") if "best known" in row["label"])
+    assert main([*seeds, str(tmp_path / "c"), "--nodes", "8"]) == 0
+    assert any("best known" in row["label"] for row in rows(tmp_path / "c"))
+
+
 def test_numbers_of_another_engine_are_never_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--seed-only", "--out-dir", str(tmp_path / "a")]) == 0
     with sqlite3.connect(cache_file()) as connection:

@@ -179,6 +179,9 @@ def test_a_launch_script_of_megatron_is_read_whole() -> None:
     told = " ".join(finding.text for finding in built.findings)
     assert "--data-path ($DATA_PATH)" in told and "--lr" in told
 
+    script = script.replace("$DATA_PATH", "$1")
+    assert "--data-path ($1 (line" in " ".join(finding.text for finding in read(script).findings)
+
 
 @pytest.mark.parametrize(
     ("text", "named"),

@@ -71,6 +71,12 @@ def test_a_missing_base_says_who_extends_it_and_where_it_was_looked_for(tmp_path
         flatten(tmp_path, "m.yaml")
 
 
+def test_a_misspelt_preset_is_answered_with_the_nearest_name(tmp_path: Path) -> None:
+    write(tmp_path, "llama3_70B.yaml", "x: 1\n")
+    with pytest.raises(InputError, match=r"llama3_70\.yaml was not found .*did you mean llama3_70B\.yaml\?"):
+        flatten(tmp_path, "llama3_70.yaml")
+
+
 def test_bases_are_ignored_with_a_finding_as_primus_ignores_them(tmp_path: Path) -> None:
     write(tmp_path, "base.yaml", "x: 1\n")
     write(tmp_path, "m.yaml", "bases: [base.yaml]\ny: 2\n")
