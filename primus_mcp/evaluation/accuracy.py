@@ -38,7 +38,7 @@ def _figures() -> Mapping[str, Any]:
 def _told(what: str, vendor: Vendor, found: Mapping[str, Any]) -> str:
     blind = found["blind_mean_error"]
     left_out = f"; {blind:.1%} with the model's family left out of every fit" if blind is not None else ""
-    everywhere = f"all {found['runs']} published {vendor.upper()} configurations"
+    everywhere = f"the {found['runs']} {vendor.upper()} configurations that were published in full"
     return f"{what} was off by {found['mean_error']:.1%} on average over {everywhere}{left_out}"
 
 

@@ -171,6 +171,10 @@ def test_without_expert_parallelism_nothing_is_exchanged() -> None:
     assert _time(_layer(moe=True, ep=1), "a2a") == (0, 0, 0)
 
 
+def test_no_rank_is_hotter_where_every_rank_has_all_experts() -> None:
+    assert _layer(moe=True, ep=1) == _layer(moe=True, ep=1, expert_load_imbalance=2.0)
+
+
 def test_imbalance_stretches_everything_behind_the_router() -> None:
     even, skewed = _layer(moe=True, ep=8), _layer(moe=True, ep=8, expert_load_imbalance=1.5)
     for name in ("experts", "expert_activation", "a2a", "permute"):

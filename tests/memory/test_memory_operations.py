@@ -41,15 +41,16 @@ def test_expert_parallelism_alone_does_not_change_any_activation() -> None:
 
 
 def test_dispatched_rows_are_tokens_times_top_k_times_etp_over_tp() -> None:
-    """Mixtral, top 2: 4096 * 2 rows at TP1; TP2 with sequence parallelism 4096 at ETP1, 8192 at ETP2."""
+    """Mixtral, top 2: 4096 * 2 rows at TP1; TP2 with sequence parallelism 4096 at ETP1, 8192 at ETP2; none is hotter at EP1."""
     arch = mixtral_8x7b()
     rows = [
         _settings(arch, ep=4).dispatched_rows,
         _settings(arch, ep=4, tp=2, sequence_parallel=True).dispatched_rows,
         _settings(arch, ep=4, tp=2, etp=2, sequence_parallel=True).dispatched_rows,
         _settings(arch, ep=4, expert_load_imbalance=1.5).dispatched_rows,
+        _settings(arch, ep=1, expert_load_imbalance=1.5).dispatched_rows,
     ]
-    assert rows == [2 * TOKENS, TOKENS, 2 * TOKENS, 3 * TOKENS]
+    assert rows == [2 * TOKENS, TOKENS, 2 * TOKENS, 3 * TOKENS, 2 * TOKENS]
 
 
 def test_expert_tensors_of_mixtral() -> None:

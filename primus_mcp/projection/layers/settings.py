@@ -172,8 +172,11 @@ def layer_settings(config: TrainingConfig) -> LayerSettings:
     """The record for a configuration, one object for all configurations that layers cannot tell apart.
 
     Under a split backward no weight gradient runs beside the all-reduce, or the reduce-scatter, of the input gradient, and BF16 linears of
-    Turbo leave theirs to Megatron's fused kernel (AMD-AGI/Primus core/extensions/zbpp_gemm.py, LinearWithWeightGradientStore).
+    Turbo leave theirs to Megatron's fused kernel (AMD-AGI/Primus core/extensions/zbpp_gemm.py, LinearWithWeightGradientStore). At EP 1
+    every rank holds all experts, so none has more rows than another.
     """
+    if config.ep == 1 and config.expert_load_imbalance != 1.0:
+        config = replace(config, expert_load_imbalance=1.0)
     if config.splits_weight_gradient:
         if config.tp > 1 and config.overlap_tp_all_reduce:
             config = replace(config, overlap_tp_all_reduce=False)

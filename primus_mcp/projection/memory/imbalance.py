@@ -18,7 +18,7 @@ EXPERT_LOADS = (1.5, 2.0)
 
 
 def memory_by_load(arch: Architecture, config: TrainingConfig, cluster: Cluster) -> Mapping[float, MemoryProjection]:
-    """Load -> memory at that load; empty without routed experts, and at EP 1, where every rank has all experts and so its own tokens only."""
+    """Load -> memory at that load; empty without routed experts, and at EP 1, where no rank can be hotter than another."""
     if not arch.is_moe or config.ep == 1:
         return {}
     return {load: project_memory(arch, replace(config, expert_load_imbalance=load), cluster) for load in EXPERT_LOADS}

@@ -27,7 +27,7 @@ def _balance(config: TrainingConfig) -> tuple[str, str]:
 
 
 def _expert_warnings(config: TrainingConfig, cluster: Cluster, placement: Placement) -> list[tuple[str, str]]:
-    found = [] if config.ep == 1 and config.expert_load_imbalance == 1.0 else [_balance(config)]
+    found = [] if config.ep == 1 else [_balance(config)]
     if config.ep * config.etp > cluster.network.node_size:
         text = f"EP {config.ep} leaves the node: no AMD run with inter-node EP validates this figure"
         found.append(("expert_parallel_across_nodes", text))

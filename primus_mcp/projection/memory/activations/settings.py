@@ -5,7 +5,7 @@ Operation lists are memoised on this record, so whatever is not here cannot chan
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
@@ -208,7 +208,12 @@ def wraps_ends(config: TrainingConfig) -> bool:
 
 
 def activation_settings(arch: Architecture, config: TrainingConfig) -> ActivationSettings:
-    """The record for a configuration, one object for all configurations that activations cannot tell apart."""
+    """The record for a configuration, one object for all configurations that activations cannot tell apart.
+
+    At EP 1 every rank holds all experts, so none has more rows than another.
+    """
+    if config.ep == 1 and config.expert_load_imbalance != 1.0:
+        config = replace(config, expert_load_imbalance=1.0)
     local_experts = arch.experts.num_experts // config.ep if arch.experts else 0
     worst_case = config.ep if config.sync_free_stage >= 2 or config.dispatcher == "allgather" else 1
     gathered = FP8_BYTES if config.fp8_param_gather else BF16_BYTES
