@@ -43,9 +43,11 @@ def require_no_artefact(arguments: argparse.Namespace) -> None:
 
 
 def benchmark_settings(arguments: argparse.Namespace, target: TargetCluster) -> BenchmarkSettings | None:
-    """What measured runs may use; None where nothing is measured."""
-    if getattr(arguments, "profiling_mode", "simulate") == "simulate":
+    """What measured runs may use; None where nothing is measured, and for `benchmark`, which has no mode and settings of its own."""
+    mode = getattr(arguments, "profiling_mode", None)
+    if mode == "simulate":
         require_no_artefact(arguments)
+    if mode in (None, "simulate"):
         return None
     from primus_mcp.evaluation.measured import BenchmarkSettings
     from primus_mcp.measurement.artefact import load
