@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from primus_mcp.inputs.architecture import Architecture
+from primus_mcp.inputs.built_model import turbo_sinks
 from primus_mcp.inputs.hardware import Cluster
 from primus_mcp.inputs.workload import Workload
 from primus_mcp.space.knobs import KNOBS, KnobValue, PipelineSchedule, TrialConfig, knob_values
@@ -12,7 +13,6 @@ from primus_mcp.space.legality import check_legality
 from primus_mcp.space.rules.batch import GBS_FACTORS, MBS_LIMIT
 from primus_mcp.space.rules.hybrid import is_stacked
 from primus_mcp.space.rules.moe import DEEPEP_GROUPS, runs_turbo
-from primus_mcp.space.rules.parallelism import turbo_sinks
 from primus_mcp.space.rules.pipeline import VPP_LIMIT
 
 RUNNABLE_SCHEDULES: tuple[PipelineSchedule, ...] = (

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
-from typing import Any
 
 from primus_mcp.inputs.architecture import GatedDeltaNet
+from primus_mcp.inputs.built_model import turbo_sinks
 from primus_mcp.space.rules.base import Case, RuleBook, engine, megatron, primus, turbo, whole_numbers
 
 book = RuleBook()
@@ -168,11 +167,6 @@ def _window(case: Case) -> str | None:
 @book.hard("C13", turbo("ops/attention/flash_attn_usp_interface.py:104,555"), "Turbo attention with CP splits heads by CP")
 def _turbo_attention(case: Case) -> str | None:
     return _ulysses(case, "use_turbo_attention runs Ulysses") if case.config.cp > 1 and case.config.turbo_attention else None
-
-
-def turbo_sinks(arguments: Mapping[str, Any]) -> bool:
-    """Whether the model's attention sinks are Primus-Turbo's own (the others are a softmax_type, rule C7)."""
-    return all(arguments.get(key) for key in ("enable_primus_turbo", "use_turbo_attention", "use_sink_attention"))
 
 
 @book.hard("C15", primus("backends/megatron/core/extensions/primus_turbo.py:785"), "Turbo's attention sinks need CP 1 and TP 1")
