@@ -5,40 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 
 import pytest
+from seed_cases import DEFAULT_AXES, four_nodes, mixtral_workload, on
 
 from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.hardware import Cluster
-from primus_mcp.inputs.model_workload import workload_from_model
-from primus_mcp.inputs.workload import Workload, read_workload
+from primus_mcp.inputs.workload import Workload
 from primus_mcp.search.estimate import Estimate
 from primus_mcp.search.seeds import seed_plan
 from primus_mcp.search.topologies import GridPoint
 from primus_mcp.space.adapted import adapt_baseline
 
-WORKLOADS = Path(__file__).parents[2] / "examples/workloads"
-DEFAULT_AXES = {"gbs": False, "overlap_grad_reduce": False}
-
 
 @pytest.fixture(scope="module")
 def mixtral() -> Workload:
-    return read_workload(WORKLOADS / "mixtral_8x22B_v0.1-BF16-pretrain.yaml", environment={})
+    return mixtral_workload()
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Cluster:
-    return make_cluster("mi355x", num_nodes=4)
-
-
-def _on(target: Cluster, model: str) -> Workload:
-    return adapt_baseline(workload_from_model(model), target).workload
+    return four_nodes()
 
 
 def _estimate(model: str, gpu: str, nodes: int) -> Callable[..., float]:
     target = make_cluster(gpu, num_nodes=nodes)
-    return Estimate(_on(target, model), target).time_s
+    return Estimate(on(target, model), target).time_s
 
 
 POINT = GridPoint(tp=1, pp=4, ep=8, cp=1, mbs=1)
@@ -54,7 +46,7 @@ def test_the_estimate_knows_bubbles_recompute_and_links() -> None:
 def test_the_estimate_takes_layers_as_uneven_layouts_share_them_out() -> None:
     """80 layers on 8 x 4 virtual stages leave the last rank fewer layers, beside the head, than 8 x 5 even ones do."""
     target = make_cluster("mi300x", num_nodes=4)
-    time_s = Estimate(_on(target, "qwen2.5_72B"), target).time_s
+    time_s = Estimate(on(target, "qwen2.5_72B"), target).time_s
     point = GridPoint(tp=1, pp=8, ep=1, cp=1, mbs=1)
     assert time_s(replace(point, vpp=4)) < time_s(replace(point, vpp=5))
 

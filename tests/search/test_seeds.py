@@ -6,37 +6,32 @@ import re
 from collections.abc import Callable
 from itertools import islice
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 import pytest
+from seed_cases import DEFAULT_AXES, four_nodes, mixtral_workload, on
 
 from primus_mcp.evaluation.evaluators import FullEvaluator, Rules, make_evaluator
 from primus_mcp.inputs.cluster import make_cluster
 from primus_mcp.inputs.hardware import Cluster
-from primus_mcp.inputs.model_workload import workload_from_model
-from primus_mcp.inputs.workload import Workload, read_workload
+from primus_mcp.inputs.workload import Workload
 from primus_mcp.search.neighbours import neighbours
 from primus_mcp.search.seeds import Seed, seed_plan
 from primus_mcp.search.sweep import sweep
 from primus_mcp.search.topologies import grid
-from primus_mcp.space.adapted import adapt_baseline
 from primus_mcp.space.knobs import KnobValue, TrialConfig
 from primus_mcp.space.legality import check_legality
 from primus_mcp.space.trainer_keys import resolve
 
-WORKLOADS = Path(__file__).parents[2] / "examples/workloads"
-DEFAULT_AXES = {"gbs": False, "overlap_grad_reduce": False}
-
 
 @pytest.fixture(scope="module")
 def mixtral() -> Workload:
-    return read_workload(WORKLOADS / "mixtral_8x22B_v0.1-BF16-pretrain.yaml", environment={})
+    return mixtral_workload()
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Cluster:
-    return make_cluster("mi355x", num_nodes=4)
+    return four_nodes()
 
 
 class Pricing:
@@ -60,10 +55,6 @@ class Pricing:
 
     def best(self) -> float:
         return max((score for score in self.scores.values() if score is not None), default=0.0)
-
-
-def _on(target: Cluster, model: str) -> Workload:
-    return adapt_baseline(workload_from_model(model), target).workload
 
 
 def test_the_first_seed_is_the_baseline_and_no_two_resolve_to_the_same(mixtral: Workload, cluster: Cluster) -> None:
@@ -190,7 +181,7 @@ def test_a_large_vpp_is_tried_where_the_next_one_does_not_fit(mixtral: Workload,
 def test_a_lever_that_is_illegal_everywhere_does_not_hide_the_grid() -> None:
     """Kimi-K2's router bias excludes sync-free MoE, and its baseline does not fit: no lever is judged before the grid is walked."""
     target = make_cluster("mi355x", num_nodes=16)
-    pricing = Pricing(_on(target, "kimi_k2"), target)
+    pricing = Pricing(on(target, "kimi_k2"), target)
     pricing.run(4)
     best = max(pricing.scores, key=lambda trial: pricing.scores[trial] or 0.0)
     assert pricing.best() > 0
@@ -200,7 +191,7 @@ def test_a_lever_that_is_illegal_everywhere_does_not_hide_the_grid() -> None:
 
 def test_a_gpu_without_fp8_is_seeded_without_it() -> None:
     target = make_cluster("a100", num_nodes=1)
-    pricing = Pricing(_on(target, "llama3.1_8B"), target)
+    pricing = Pricing(on(target, "llama3.1_8B"), target)
     pricing.run(3)
     assert pricing.best() > 0
     assert not [trial for trial, score in pricing.scores.items() if trial.fp8 == "hybrid" and score]
@@ -208,7 +199,7 @@ def test_a_gpu_without_fp8_is_seeded_without_it() -> None:
 
 def test_where_nothing_fits_the_smallest_points_are_legal_and_tell_how_much_is_missing() -> None:
     target = make_cluster("a100", num_nodes=2)
-    pricing = Pricing(_on(target, "kimi_k2"), target)
+    pricing = Pricing(on(target, "kimi_k2"), target)
     smallest = [seed for seed in pricing.run(1) if seed.label.startswith("smallest")]
     results = [pricing.evaluator.evaluate(seed.trial) for seed in smallest]
     assert sum(result.legal for result in results) > len(results) / 2
@@ -218,10 +209,10 @@ def test_where_nothing_fits_the_smallest_points_are_legal_and_tell_how_much_is_m
 def test_fsdp2_alone_is_tried_where_the_first_topologies_that_fit_cannot_step_to_it() -> None:
     """Llama 8B on 8 A100: the baseline does not fit and pipelines do; weights spread by data parallelism alone are faster."""
     target = make_cluster("a100", num_nodes=1)
-    pricing = Pricing(_on(target, "llama3.1_8B"), target)
+    pricing = Pricing(on(target, "llama3.1_8B"), target)
     labels = [seed.label for seed in pricing.run(12)]
     assert any(label.startswith("FSDP2") for label in labels)
-    held = Pricing(_on(target, "llama3.1_8B"), target, pins={"use_torch_fsdp2": False})
+    held = Pricing(on(target, "llama3.1_8B"), target, pins={"use_torch_fsdp2": False})
     assert not any(seed.trial.use_torch_fsdp2 for seed in held.run(12))
 
 
@@ -320,7 +311,7 @@ def test_twelve_seeds_find_the_topology_of_the_sweeps_optimum_regression(
     model: str, gpu: str, nodes: int, degrees: tuple[int, int, int, int]
 ) -> None:
     target = make_cluster(gpu, num_nodes=nodes)
-    pricing = Pricing(_on(target, model), target, axes=DEFAULT_AXES)
+    pricing = Pricing(on(target, model), target, axes=DEFAULT_AXES)
     pricing.run(12)
     best = max((trial for trial, score in pricing.scores.items() if score), key=lambda trial: pricing.scores[trial] or 0.0)
     assert (best.tp, best.pp, best.ep or 1, best.cp) == degrees
